@@ -1,0 +1,11 @@
+"""The command line: one file per command, no logic. Results on stdout, everything else on stderr.
+
+app         Assembles the commands; imports nothing heavy.
+console     Output (tables, JSON, progress) and the exit codes.
+doctor      `rollsim doctor`: what is installed, and whether it works.
+checkup     What `rollsim doctor` looks at.
+profiles    `rollsim profiles`: the cost models that ship with the package.
+replay      `rollsim replay`: a trace of requests, or engine recordings, through a calibrated engine.
+
+Exit codes: 0 done, 1 the world failed, 2 bad input, 3 validation outside tolerance.
+"""

@@ -1,0 +1,69 @@
+"""Assembles the commands. Imports nothing heavy: every command imports what it needs inside its function."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from rollsim.cli import console, doctor, profiles
+from rollsim.traces.errors import BadInput, Fault
+
+# What Typer raises for a wrong command line; it has no public name of its own.
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+
+app = typer.Typer(
+    name="rollsim",
+    help="Simulate LLM reinforcement-learning post-training clusters.",
+    epilog="Exit codes: 0 done, 1 the world failed, 2 bad input, 3 validation outside tolerance.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": console.WIDTH},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"rollsim {version('rollsim')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.add_typer(profiles.app, name="profiles")
+app.command("doctor")(doctor.doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; the one place where bad input becomes exit code 2.
+
+    Parameters
+    ----------
+    arguments
+        The words after the program's name; None takes those of the process.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in words
+    try:
+        sys.exit(app(args=words, prog_name="rollsim", standalone_mode=False))
+    except BadInput as error:
+        console.bad_input(error, as_json)
+    except _USAGE_ERROR as error:
+        if as_json:
+            console.bad_input(BadInput(Fault("command line", message=error.format_message())), as_json)
+        else:
+            error.show()
+    except typer.Abort:
+        console.note("aborted")
+        sys.exit(console.EXIT_WORLD_FAILED)
+    sys.exit(console.EXIT_BAD_INPUT)

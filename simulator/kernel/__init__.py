@@ -1,0 +1,10 @@
+"""Compiled continuous batching of one replica: every batch change of vLLM's V1 scheduler, no loop per token.
+
+state     record arrays of a replica; allocate, grow, clone
+lists     running and waiting queues          heap      decoding requests by next event
+blocks    KV pool with prefix cache           decode    progress as lines over the decode clock
+ends      preempt, finish, take out           schedule  one step, request by request
+cost      time of a step and of k steps       jump      k pure decode steps at once
+loop      run until a time, an end, idleness  touches   what the world does between steps
+jit       the compiler and its cache
+"""

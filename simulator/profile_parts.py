@@ -1,0 +1,211 @@
+"""The parts of a profile, as pydantic models: frozen, no unknown keys, units in the names."""
+
+import itertools
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from rollsim.simulator.costs import MAX_CONTEXT_KNOTS
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+P = TypeVar("P", bound="Part")
+Grade = Literal["measured", "fitted", "predicted", "extrapolated", "computed", "assumed"]
+
+
+class Part(BaseModel):
+    """Base of all parts: cannot be changed, refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _same_length_and_rising(part: P, keys: tuple[float, ...], columns: tuple[str, ...]) -> P:
+    for column in columns:
+        if len(getattr(part, column)) != len(keys):
+            raise ValueError(f"{column}: {len(getattr(part, column))} values for {len(keys)} keys")
+    if any(later <= earlier for earlier, later in itertools.pairwise(keys)):
+        raise ValueError("the first column must increase strictly")
+    return part
+
+
+class Model(Part):
+    """The served model: name on the hub, shape, and the precision of weights and KV cache."""
+
+    hf_name: str
+    table_name: str
+    layers: PositiveInt
+    heads: PositiveInt
+    kv_heads: PositiveInt
+    head_dim: PositiveInt
+    hidden: PositiveInt
+    parameters: PositiveInt
+    dtype: Literal["bf16", "fp8"]
+    kv_dtype: Literal["bf16", "fp8"]
+    note: str = ""
+
+
+class Gpu(Part):
+    """The GPU; `memory_gib` as the runtime reports it."""
+
+    name: str
+    memory_gib: PositiveFloat
+
+
+class Parallelism(Part):
+    """Ranks of one replica: tensor and expert parallel, and engines that step together."""
+
+    tp: PositiveInt
+    ep: PositiveInt
+    lockstep_ranks: PositiveInt
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tp * self.lockstep_ranks
+
+
+class Engine(Part):
+    """The engine whose kernels were timed, and the version whose defaults and rules are used."""
+
+    name: Literal["vllm"]
+    timed_version: str
+    rules_version: str
+
+
+class Defaults(Part):
+    """What the engine does where the user says nothing; `max_num_batched_tokens` of ``LLM()`` and of the server."""
+
+    max_num_seqs: PositiveInt
+    max_num_batched_tokens: PositiveInt
+    server_max_num_batched_tokens: PositiveInt
+    block_size: PositiveInt
+    max_model_len: PositiveInt
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
+    graph_ceiling_tokens: Count
+    graph_sizes: tuple[PositiveInt, ...] | None = None
+
+
+class Kv(Part):
+    """Usable KV blocks per rank (null block left out) and how the number was obtained."""
+
+    num_blocks: PositiveInt
+    bytes_per_token: PositiveInt
+    obtained: Literal["computed", "logged"]
+    how: str
+
+
+class DecodeTable(Part):
+    """A decode step: ``dense_s[b] + kv_read_s[b] * U`` for batch ``batch[b]``, U KV tokens read in all."""
+
+    batch: tuple[PositiveInt, ...] = Field(min_length=1)
+    dense_s: tuple[Seconds, ...]
+    kv_read_s: tuple[Seconds, ...]
+
+    @model_validator(mode="after")
+    def _columns(self) -> Self:
+        return _same_length_and_rising(self, self.batch, ("dense_s", "kv_read_s"))
+
+
+class PrefillTable(Part):
+    """A prefill step: ``dense_s[t] + attn_s * pairs`` for ``tokens[t]`` scheduled tokens."""
+
+    tokens: tuple[PositiveInt, ...] = Field(min_length=1)
+    dense_s: tuple[Seconds, ...]
+    attn_s: Seconds
+
+    @model_validator(mode="after")
+    def _columns(self) -> Self:
+        return _same_length_and_rising(self, self.tokens, ("dense_s",))
+
+
+class ContextFunction(Part):
+    """KV tokens read by a sequence of x tokens: ``offsets[j] + slopes[j] * x`` from ``knots[j]`` on."""
+
+    knots: tuple[Seconds, ...] = (0.0,)
+    slopes: tuple[Seconds, ...] = (1.0,)
+    offsets: tuple[Seconds, ...] = (0.0,)
+
+    @model_validator(mode="after")
+    def _columns(self) -> Self:
+        if not 1 <= len(self.knots) <= MAX_CONTEXT_KNOTS or self.knots[0] != 0:
+            raise ValueError(f"knots: the first must be 0 and there may be 1 to {MAX_CONTEXT_KNOTS}")
+        return _same_length_and_rising(self, self.knots, ("slopes", "offsets"))
+
+
+class Costs(Part):
+    """All that sets the time of a step. `host_s`: CPU time of a step, its own term."""
+
+    host_s: Seconds
+    decode: DecodeTable
+    prefill: PrefillTable
+    context: ContextFunction = ContextFunction()
+
+
+class Errors(Part):
+    """Relative errors of predicted against table times, over `n` rows.
+
+    `p99` is the nearest rank, so it equals `worst` for n < 100; `signed_median` > 0 means too slow.
+    """
+
+    n: PositiveInt
+    median: Seconds
+    p99: Seconds
+    worst: Seconds
+    signed_median: float
+
+
+class Fit(Part):
+    """How well the tables reproduce the rows they were fitted to, and rows they were not."""
+
+    decode: Errors
+    decode_regions: dict[str, Errors]
+    prefill: Errors
+    held_out: dict[str, Errors]
+    monotone_shift: Annotated[Seconds, Field(description="largest relative change of a dense time made for order")]
+    join_gap: Annotated[float, Field(description="prefill over decode time at the smallest prefill, less 1")]
+    rows_used: Count
+    rows_dropped: Count
+
+
+class FittedRange(Part):
+    """Smallest and largest values among the rows fitted to."""
+
+    decode_batch: tuple[int, int]
+    decode_context_tokens: tuple[int, int]
+    decode_kv_tokens: tuple[int, int]
+    prefill_tokens: tuple[int, int]
+    prefill_context_tokens: tuple[int, int]
+
+
+class Source(Part):
+    """Where the times come from."""
+
+    name: str
+    license: str
+    file: str
+    sha256: str
+
+
+class Bias(Part):
+    """Signed error of the source against measured end-to-end points: predicted / measured - 1, so < 0 is too fast."""
+
+    median: float
+    p10: float
+    p90: float
+    n: PositiveInt
+    match: Literal["same model, engine and GPU", "same model and engine", "stand-in model, same engine"]
+    origin: str
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if not -1 < self.p10 <= self.median <= self.p90:
+            raise ValueError("must hold -1 < p10 <= median <= p90")
+        return self
+
+
+class Claim(Part):
+    """What one part of the profile rests on."""
+
+    part: str
+    grade: Grade
+    how: str

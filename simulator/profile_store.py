@@ -1,0 +1,104 @@
+"""Profiles on disk: the ones that ship with the package, by name, and any other by path."""
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from rollsim.simulator.profile import SCHEMA_VERSION, Profile
+from rollsim.traces.errors import BadInput, Fault, closest
+
+SHIPPED = Path(__file__).parent / "profiles"
+
+
+def list_profiles(containing: str = "") -> list[str]:
+    """Names of the shipped profiles in order, all or those that contain a text; `BadInput` if none does."""
+    names = sorted(path.stem for path in SHIPPED.glob("*.json"))
+    chosen = [name for name in names if containing.lower() in name]
+    if not chosen:
+        message = "no shipped profile has this in its name"
+        raise BadInput(Fault("profiles", "", containing, "part of a name", closest(containing, names), message))
+    return chosen
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """Read a profile.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        Name of a shipped profile, or a path: something that ends in .json or holds a path separator.
+
+    Raises
+    ------
+    BadInput
+        Unknown name (with the closest), unreadable file, or every fault of the file with its JSON path.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, str) and not text.endswith(".json") and "/" not in text:
+        path = SHIPPED / f"{text}.json"
+        if not path.is_file():
+            names = list_profiles()
+            allowed = f"one of the {len(names)} shipped profiles (rollsim profiles list) or a path to a .json file"
+            raise BadInput(Fault("profile", "", text, allowed, closest(text, names), "unknown profile"))
+    else:
+        path = Path(name_or_path)
+    return parse_profile(_read(path), text)
+
+
+def parse_profile(text: str, file: str) -> Profile:
+    """Parse the JSON text of a profile; `file` is what errors name."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise BadInput(Fault(file, place, message=f"not JSON: {error.msg}")) from None
+    if not isinstance(data, dict):
+        raise BadInput(Fault(file, "$", type(data).__name__, "an object", message="not a profile"))
+    if data.get("schema_version") != SCHEMA_VERSION:
+        given = data.get("schema_version")
+        message = "missing" if given is None else "unknown schema version"
+        raise BadInput(Fault(file, "$.schema_version", given, str(SCHEMA_VERSION), message=message))
+    try:
+        return Profile.model_validate(data)
+    except ValidationError as error:
+        raise BadInput([_fault(file, fault) for fault in error.errors(include_url=False)]) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        siblings = [str(other) for other in path.parent.glob("*.json")]
+        raise BadInput(Fault(str(path), closest=closest(path, siblings), message="no such file")) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(Fault(str(path), message=f"cannot be read: {error}")) from None
+
+
+def _fault(file: str, error: Any) -> Fault:
+    location: tuple[str | int, ...] = error["loc"]
+    place = "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
+    if error["type"] == "missing":
+        return Fault(file, place, message="missing")
+    if error["type"] == "extra_forbidden":
+        known = _keys(location[:-1])
+        return Fault(file, place, None, ", ".join(known), closest(location[-1], known), "unknown key")
+    given = error["input"]
+    message = error["msg"].removeprefix("Value error, ")
+    shown = given if isinstance(given, str | int | float | bool) else None
+    near = None
+    if error["type"] == "literal_error" and isinstance(given, str):
+        near = closest(given, [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")])
+    return Fault(file, place, shown, closest=near, message=message)
+
+
+def _keys(location: tuple[str | int, ...]) -> list[str]:
+    """Keys that the object at a JSON path may hold."""
+    kind: Any = Profile
+    for key in location:
+        if isinstance(key, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[key].annotation
+        inner = [arg for arg in get_args(kind) if isinstance(arg, type) and issubclass(arg, BaseModel)]
+        kind = inner[0] if inner else kind
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []

@@ -1,0 +1,110 @@
+import json
+
+import pytest
+
+from rollsim.simulator.profile_report import list_text, show_text, summary
+from rollsim.simulator.profile_store import SHIPPED, list_profiles, load_profile, parse_profile
+from rollsim.traces.errors import BadInput
+
+NAME = "llama-3.3-70b-h100-tp4-bf16"
+
+
+def faults(document):
+    with pytest.raises(BadInput) as caught:
+        parse_profile(document if isinstance(document, str) else json.dumps(document), "mine.json")
+    return {fault.place: fault for fault in caught.value.faults}
+
+
+@pytest.fixture
+def document():
+    return json.loads((SHIPPED / f"{NAME}.json").read_text())
+
+
+@pytest.mark.parametrize("name", list_profiles())
+def test_writing_and_reading_changes_nothing(name, tmp_path):
+    loaded = load_profile(name)
+    path = tmp_path / "copy.json"
+    loaded.write(path)
+    assert load_profile(path) == loaded
+    assert path.read_bytes() == (SHIPPED / f"{name}.json").read_bytes()
+    assert path.stat().st_size < 20_000
+
+
+def test_all_faults_at_once_with_paths_and_closest(document):
+    document["gpuu"] = 1
+    document["scheduling"] = "asink"
+    document["defaults"]["block_siz"] = document["defaults"].pop("block_size")
+    document["costs"]["decode"]["dense_s"][2] = -1.0
+    document["costs"]["prefill"]["attn_s"] = "fast"
+    document["claims"][1]["grade"] = "guessed"
+    found = faults(document)
+    assert set(found) == {
+        "$.gpuu",
+        "$.scheduling",
+        "$.defaults.block_siz",
+        "$.defaults.block_size",
+        "$.costs.decode.dense_s[2]",
+        "$.costs.prefill.attn_s",
+        "$.claims[1].grade",
+    }
+    assert found["$.gpuu"].closest == "gpu"
+    assert found["$.scheduling"].closest == "async"
+    assert found["$.defaults.block_siz"].closest == "block_size"
+    assert found["$.costs.decode.dense_s[2]"].given == -1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "message"),
+    [
+        (lambda d: d["costs"]["decode"]["dense_s"].pop(), "$.costs.decode", "9 values for 10"),
+        (lambda d: d["costs"]["decode"]["batch"].reverse(), "$.costs.decode", "increase"),
+        (lambda d: d["costs"]["context"]["knots"].__setitem__(0, 5), "$.costs.context", "first must be 0"),
+        (lambda d: d["bias"].update(p10=0.5), "$.bias", "p10 <= median"),
+        (lambda d: d.update(schema_version=2), "$.schema_version", "unknown schema version"),
+        (lambda d: d.pop("schema_version"), "$.schema_version", "missing"),
+        (lambda d: d["kv"].update(num_blocks=0), "$.kv.num_blocks", "greater than 0"),
+    ],
+)
+def test_inconsistent_parts_are_named(document, change, place, message):
+    change(document)
+    assert message in str(faults(document)[place])
+
+
+def test_not_json_says_where():
+    assert "line 2" in next(iter(faults('{"a": 1,\n oops}')))
+
+
+def test_not_an_object():
+    assert "$" in faults([1, 2])
+
+
+def test_unknown_name_says_the_closest():
+    with pytest.raises(BadInput) as caught:
+        load_profile("llama-3.3-70b-h100-tp4-bf61")
+    assert caught.value.faults[0].closest == NAME
+
+
+def test_missing_file_says_the_closest(tmp_path):
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(BadInput, match="no such file") as caught:
+        load_profile(tmp_path / "mime.json")
+    assert caught.value.faults[0].closest.endswith("mine.json")
+
+
+def test_profiles_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        load_profile(NAME).name = "other"
+
+
+def test_list_keeps_names_that_contain_a_text():
+    assert list_profiles("8b-H100")
+    with pytest.raises(BadInput, match="no shipped profile"):
+        list_profiles("h300")
+
+
+def test_texts_fit_80_columns_and_say_what_rests_on_what():
+    shown = show_text(load_profile(NAME))
+    listed = list_text([summary(load_profile(name)) for name in list_profiles()])
+    assert max(len(line) for line in [*shown.splitlines(), *listed.splitlines()]) <= 80
+    for word in ("fitted", "extrapolated", "assumed", "known bias", "fitted range", "same architecture"):
+        assert word in " ".join(shown.split())
