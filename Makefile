@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAYERS := traces policies simulator calibration cli
-DEMO := replay example:grpo --profile qwen3-8b-h100-tp1-bf16
+DEMO := replay example:grpo --profile qwen3-8b-h100-tp1-bf16 --replicas 4
 
 .PHONY: help demo test lint format clean
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollsim.cli import console, doctor, profiles
+from rollsim.cli import console, doctor, profiles, replay
 from rollsim.traces.errors import BadInput, Fault
 
 # What Typer raises for a wrong command line; it has no public name of its own.
@@ -40,6 +40,7 @@ def _root(
     pass
 
 
+app.command("replay")(replay.replay)
 app.add_typer(profiles.app, name="profiles")
 app.command("doctor")(doctor.doctor)
 

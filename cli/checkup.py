@@ -116,7 +116,7 @@ def _kernel() -> Iterator[Finding]:
     from rollsim.simulator.kernel import cache_state
 
     state = cache_state()
-    folder = Path(state["folder"])
+    folder = Path(str(state["folder"]))
     ready = "compiled" if state["compiled"] else "not compiled yet, the first run does it"
     yield Finding("kernel", f"{ready}; cache {folder}", value={"compiled": state["compiled"], "folder": str(folder)})
     place = _nearest_existing(folder)

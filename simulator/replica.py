@@ -11,6 +11,7 @@ from rollsim.simulator.kernel import decode, loop, state, touches
 from rollsim.simulator.limits import EngineLimits
 from rollsim.traces.errors import BadInput, Fault
 
+MAX_RATE = 1024
 _FOREVER = 1 << 62
 
 
@@ -61,6 +62,18 @@ def unfit(limits: EngineLimits, prompt_tokens: int, output_tokens: int, drafts: 
     return None
 
 
+def _bad_rate(rate: float, drafts: int) -> str | None:
+    if 1.0 <= rate <= MAX_RATE and drafts >= 0:
+        return None
+    return f"needs a rate of 1 to {MAX_RATE} tokens per step and no fewer than 0 drafts, not {rate} and {drafts}"
+
+
+def _refuse(id: Hashable, *reasons: str | None) -> None:
+    faults = [Fault(f"request {id!r}", message=reason) for reason in reasons if reason is not None]
+    if faults:
+        raise BadInput(faults)
+
+
 class Replica:
     """A replica of the compiled engine.
 
@@ -81,7 +94,8 @@ class Replica:
 
     def __init__(self, limits: EngineLimits, cost: StepCost, *, capacity: int = 64, log_spans: bool = False) -> None:
         self.limits, self.cost = limits, cost
-        self.arrays = state.allocate(limits, cost, capacity, 4 * limits.max_num_seqs if log_spans else 0)
+        spans = 4 * limits.max_num_seqs * limits.lockstep_ranks if log_spans else 0
+        self.arrays = state.allocate(limits, state.tables(cost), capacity, spans)
         self._slots: dict[Hashable, int] = {}
         self._ids: list[Hashable] = []
         self._ends_seen = 0
@@ -93,12 +107,10 @@ class Replica:
 
     def _run(self, until_s: float, max_ends: int = _FOREVER, max_steps: int = _FOREVER) -> int:
         while True:
-            reason = loop.run(self.arrays, until_s, max_ends, max_steps)
+            reason = loop.run(self.arrays, float(until_s), max_ends, max_steps)
             if reason != loop.LOG_FULL:
                 return reason
-            span = np.empty(2 * len(self.arrays.span) + self.limits.max_num_seqs, state.SPAN)
-            span[: len(self.arrays.span)] = self.arrays.span
-            self.arrays = self.arrays._replace(span=span)
+            self.arrays = state.lengthen_spans(self.arrays)
 
     def advance(self, t_s: float) -> None:
         """Take every step that starts before t_s."""
@@ -127,6 +139,10 @@ class Replica:
         self._run(t_s)
         engine = self.arrays.engine[0]
         engine["now_s"] = max(engine["now_s"], t_s)
+        # A touch may end the stay of every running request, as a step may.
+        most_rows = self.limits.max_num_seqs * self.limits.lockstep_ranks
+        if 0 < len(self.arrays.span) < engine["span_n"] + most_rows:
+            self.arrays = state.lengthen_spans(self.arrays)
 
     def dispatch(
         self,
@@ -142,6 +158,7 @@ class Replica:
         drafts: int = 0,
         rank: int | None = None,
         kv_tokens: int = 0,
+        kv_version: int | None = None,
     ) -> None:
         """Queue a request.
 
@@ -161,23 +178,24 @@ class Replica:
             Tokens per decode step (in units of 1/1024) and drafts verified in each.
         rank : int, optional
             Lockstep rank; else the one with fewest unfinished requests.
-        kv_tokens : int
-            Leading tokens whose KV arrives with the request.
+        kv_tokens, kv_version
+            Leading tokens whose KV arrives with the request, and the version of the weights that made it (None: those
+            of the replica).
 
         Raises
         ------
         BadInput
-            If the request can never be served, its name is taken or its parent unknown.
+            If the request can never be served, its name is taken, or its parent or rank unknown.
         """
-        fault = unfit(self.limits, prompt_tokens, output_tokens, drafts)
-        if fault is None and id in self._slots:
-            fault = "a request of this name was dispatched before"
-        if fault is None and parent is not None and parent not in self._slots:
-            fault = f"parent {parent!r} was never dispatched"
-        if fault is None and not 1.0 <= rate <= 1024.0:
-            fault = f"rate must be 1 to 1024 tokens per step, not {rate}"
-        if fault is not None:
-            raise BadInput(Fault(file="", place=f"request {id!r}", given=prompt_tokens, message=fault))
+        ranks = self.limits.lockstep_ranks
+        _refuse(
+            id,
+            unfit(self.limits, prompt_tokens, output_tokens, drafts),
+            _bad_rate(rate, drafts),
+            "a request of this name was dispatched before" if id in self._slots else None,
+            f"parent {parent!r} was never dispatched" if parent is not None and parent not in self._slots else None,
+            f"rank must be 0 to {ranks - 1}, not {rank}" if rank is not None and not 0 <= rank < ranks else None,
+        )
         self._touch(t_s)
         r = len(self._ids)
         if r == len(self.arrays.request):
@@ -188,6 +206,7 @@ class Replica:
         q = self.arrays.request[r]
         q["priority"], q["rank"], q["kv_tokens"] = priority, rank, kv_tokens
         q["rate"], q["drafts"] = round(rate * state.FP), drafts
+        q["kv_version"] = self.arrays.engine[0]["version"] if kv_version is None else kv_version
         if parent is not None:
             q["parent"], q["shared"] = self._slots[parent], shared_tokens
         self._slots[id] = r
@@ -225,22 +244,44 @@ class Replica:
         self.arrays.engine[0]["paused"] = 0
 
     def swap(self, t_s: float, version: int, keep_kv: bool) -> None:
-        """New weights: with the KV kept, or every running request recomputed."""
+        """New weights, of a higher version: with the KV kept, or every running request recomputed."""
         self._touch(t_s)
         if not keep_kv:
             touches.preempt_all(self.arrays)
         touches.set_version(self.arrays, version)
 
     def set_rate(self, t_s: float, id: Hashable, rate: float, drafts: int) -> None:
-        """Request `id` makes `rate` tokens per decode step from now on, verifying `drafts` drafts."""
+        """Request `id` makes `rate` tokens per decode step from now on, verifying `drafts` drafts.
+
+        Raises
+        ------
+        BadInput
+            If it could no longer be served with so many drafts.
+        """
         r = self._live(t_s, id)
         if r is not None:
+            q = self.arrays.request[r]
+            fault = unfit(self.limits, int(q["prompt"]), int(q["target"]), drafts)
+            _refuse(id, fault, _bad_rate(rate, drafts))
             touches.set_rate(self.arrays, r, round(rate * state.FP), drafts)
+
+    def kv(self, id: Hashable) -> tuple[int, int]:
+        """Tokens of request `id` whose KV is here or arrived with it, and the version of the oldest weights in it."""
+        r = self._slots[id]
+        q = self.arrays.request[r]
+        if q["state"] == state.WAITING:
+            tokens = q["kv_tokens"]
+        elif q["state"] < state.FINISHED:
+            known = q["prompt"] + decode.output_tokens(self.arrays, r)
+            tokens = min(decode.computed_tokens(self.arrays, r), known)
+        else:
+            tokens = 0
+        return int(tokens), int(q["kv_version"])
 
     def look(self, t_s: float) -> Look:
         """What the replica shows at t_s: the state after its last step that began before t_s."""
-        copy = state.clone(self.arrays)
-        loop.run(copy, t_s, _FOREVER, _FOREVER)
+        copy = state.clone(self.arrays._replace(span=self.arrays.span[:0]))
+        loop.run(copy, float(t_s), _FOREVER, _FOREVER)
         engine, rank = copy.engine[0], copy.rank
         live = [r for r in range(len(self._ids)) if state.RUNNING <= copy.request[r]["state"] <= state.ENDING]
         return Look(
@@ -282,7 +323,7 @@ def fill(
     q["prompt"] = prompt_tokens
     q["target"] = np.minimum(output_tokens, max_model_len - q["prompt"])
     q["rate"] = state.FP
-    q["first_token_s"] = q["finish_s"] = -1.0
+    q["admit_s"] = q["first_token_s"] = q["finish_s"] = -1.0
     for name in ("parent", "hold_head", "run_first", "run_last", "heap_pos"):
         q[name] = state.NONE
     q["sched_step"] = q["idle_step"] = -2

@@ -19,9 +19,9 @@ FINISH_REASONS = ("length", "stop", "abort", "error")
 STATUSES = ("finished", "aborted", "in_flight", "failed")
 SEGMENT_KINDS = ("queue", "prefill", "decode", "reprefill", "tool")
 LEDGER_CATEGORIES = (
-    "prefill", "decode", "reprefill", "draft", "verify", "tail_bubble", "sync", "switch", "tool_wait", "throttled",
-    "starved", "forward_backward", "logprob", "reference", "critic", "reward", "optimizer", "communication", "failed",
-    "idle",
+    "prefill", "decode", "reprefill", "draft", "verify", "host", "tail_bubble", "sync", "switch", "tool_wait",
+    "throttled", "starved", "forward_backward", "logprob", "reference", "critic", "reward", "optimizer",
+    "communication", "failed", "idle",
 )  # fmt: skip
 FATES = ("trained", "discarded", "undecided")
 

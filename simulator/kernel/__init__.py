@@ -6,5 +6,10 @@ blocks    KV pool with prefix cache           decode    progress as lines over t
 ends      preempt, finish, take out           schedule  one step, request by request
 cost      time of a step and of k steps       jump      k pure decode steps at once
 loop      run until a time, an end, idleness  touches   what the world does between steps
-jit       the compiler and its cache
+steady    one step of a rank that only decodes
+jit       the compiler                        cache     where it keeps what it compiled
 """
+
+from rollsim.simulator.kernel.cache import cache_state, compile_notice
+
+__all__ = ["cache_state", "compile_notice"]

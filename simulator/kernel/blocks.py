@@ -11,23 +11,23 @@ held by the same requests, so that work grows with sharing and eviction events, 
 Rules: `reference/vllm_scheduling_rules.md` sections 6 and 7 (vLLM 0.32.0, ``v1/core/block_pool.py``).
 """
 
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel.jit import i64, inline, jit
 from rollsim.simulator.kernel.state import DECODING, FP_BITS, NONE
 
 
-@jit
+@inline
 def free_blocks(s, d):
     """Blocks that can be allocated on rank d, cached ones included."""
     return s.rank[d].free_keyless + s.rank[d].free_keyed
 
 
-@jit
+@inline
 def blocks_for(s, tokens):
     """Blocks that hold `tokens` tokens."""
     return (tokens + s.engine[0].block_size - 1) // s.engine[0].block_size
 
 
-@jit
+@inline
 def owner_of(s, r, i):
     """Request whose content block i of request r is: the oldest that has the same tokens up to its end."""
     bs = s.engine[0].block_size
@@ -36,7 +36,7 @@ def owner_of(s, r, i):
     return r
 
 
-@jit
+@inline
 def owned_until(s, r, i):
     """First block after i that belongs to another content than block i does."""
     bs = s.engine[0].block_size
@@ -47,7 +47,7 @@ def owned_until(s, r, i):
     return end
 
 
-@jit
+@inline
 def _new_segment(s, owner, lo, hi, version):
     e = s.engine[0]
     g = e.seg_free
@@ -65,7 +65,7 @@ def _new_segment(s, owner, lo, hi, version):
     return g
 
 
-@jit
+@inline
 def _lru_push(s, d, g):
     rank = s.rank[d]
     s.segment[g].lru_prev, s.segment[g].lru_next = rank.lru_tail, NONE
@@ -77,7 +77,7 @@ def _lru_push(s, d, g):
     rank.free_keyed += s.segment[g].hi - s.segment[g].lo
 
 
-@jit
+@inline
 def _lru_remove(s, d, g):
     rank = s.rank[d]
     before, after = i64(s.segment[g].lru_prev), i64(s.segment[g].lru_next)
@@ -92,7 +92,7 @@ def _lru_remove(s, d, g):
     rank.free_keyed -= s.segment[g].hi - s.segment[g].lo
 
 
-@jit
+@inline
 def _forget(s, d, g):
     """Unlink a segment whose blocks lost their keys; its slot is free."""
     x = s.segment[g]
@@ -112,7 +112,7 @@ def _forget(s, d, g):
     s.engine[0].seg_free = g
 
 
-@jit
+@inline
 def take(s, d, n):
     """Allocate n blocks of rank d: keyless ones first, then the least recently released, which lose their key."""
     rank = s.rank[d]
@@ -132,7 +132,7 @@ def take(s, d, n):
         n -= m
 
 
-@jit
+@inline
 def _split(s, d, g, at):
     """Cut segment g into [lo, at) and [at, hi); the upper part stands right before it in the LRU list."""
     x = s.segment[g]
@@ -156,7 +156,7 @@ def _split(s, d, g, at):
     return h
 
 
-@jit
+@inline
 def _split_free(s, d, g, at):
     """`_split` of a segment in the LRU list."""
     h = _split(s, d, g, at)
@@ -169,7 +169,7 @@ def _split_free(s, d, g, at):
         s.segment[before].lru_next = h
 
 
-@jit
+@inline
 def register(s, r, tokens):
     """Give keys to the blocks of request r that its first `tokens` tokens fill."""
     if not s.engine[0].caching:
@@ -177,11 +177,17 @@ def register(s, r, tokens):
     q = s.request[r]
     d = i64(q.rank)
     want = tokens // s.engine[0].block_size
-    version = s.engine[0].version
+    if q.state != DECODING or q.odd:
+        # A rate may carry a request beyond its blocks where its drafts were cut.
+        want = min(want, q.owned)
     while q.registered < want:
         lo = i64(q.registered)
         owner = owner_of(s, r, lo)
         hi = min(want, owned_until(s, r, lo))
+        version = s.engine[0].version
+        if lo < q.old_blocks:
+            version = i64(q.old_version)
+            hi = min(hi, q.old_blocks)
         g = i64(q.run_last)
         if (
             g != NONE
@@ -213,28 +219,39 @@ def register(s, r, tokens):
         q.registered = hi
 
 
-@jit
-def register_decoded(s, r):
-    """Bring the keys of a decoding request up to its clock: what its last step scheduled (rule 6.3, 11.5)."""
+@inline
+def known_tokens(s, r, clock):
+    """Prompt and delivered output of decoding request r when the decode clock of its rank stood at `clock`.
+
+    With asynchronous scheduling the last step's output is in flight, unless that step gave the request nothing.
+    """
     q = s.request[r]
-    clock = s.rank[q.rank].clock
-    if s.engine[0].caching and q.state == DECODING and clock > q.clock_in:
-        register(s, r, ((q.start + q.rate * (clock - 1)) >> FP_BITS) + 1 - s.engine[0].asynchronous)
+    e = s.engine[0]
+    if e.asynchronous and q.idle_step != e.step - 1:
+        if clock == q.clock_in:
+            return i64(q.prompt + q.out)
+        clock -= 1
+    return ((q.start + q.rate * clock) >> FP_BITS) + 1
 
 
-@jit
+@inline
 def register_served(s, r, clock):
-    """Keys of decoding request r when it was served in the step that began at `clock`: of its tokens known by then."""
+    """Keys of decoding request r when it is served in the step that begins at `clock`: known tokens (6.3, 11.5)."""
+    register(s, r, known_tokens(s, r, clock))
+
+
+@inline
+def register_decoded(s, r):
+    """Keys of decoding request r after the step that brought the clock where it is."""
     q = s.request[r]
-    if not s.engine[0].asynchronous:
-        register(s, r, ((q.start + q.rate * clock) >> FP_BITS) + 1)
+    clock = i64(s.rank[q.rank].clock)
+    if s.engine[0].asynchronous:
+        register(s, r, known_tokens(s, r, clock) - 1)
     elif clock > q.clock_in:
-        register(s, r, ((q.start + q.rate * (clock - 1)) >> FP_BITS) + 1)
-    else:
-        register(s, r, (q.start + q.rate * clock) >> FP_BITS)
+        register(s, r, known_tokens(s, r, clock - 1))
 
 
-@jit
+@inline
 def register_ancestors(s, r, ticked):
     """Bring the keys of the content that request r shares up to date before it looks there or adds copies.
 
@@ -242,15 +259,17 @@ def register_ancestors(s, r, ticked):
     """
     a = i64(s.request[r].parent)
     while a != NONE:
-        if s.request[a].rank == s.request[r].rank:
-            if s.request[a].state == DECODING and s.request[a].sched_step == s.engine[0].step:
+        if s.request[a].rank == s.request[r].rank and s.request[a].state == DECODING:
+            step = s.engine[0].step
+            served = s.request[a].idle_step != step if ticked else s.request[a].sched_step == step
+            if served:
                 register_served(s, a, s.rank[s.request[a].rank].clock - ticked)
             else:
                 register_decoded(s, a)
         a = i64(s.request[a].parent)
 
 
-@jit
+@inline
 def lookup(s, d, r, total):
     """Longest run of cached full blocks at the start of request r's `total` tokens, at most (total - 1) // block_size.
 
@@ -279,7 +298,7 @@ def lookup(s, d, r, total):
     return parts, i, free
 
 
-@jit
+@inline
 def hold_hits(s, d, r, parts):
     """Share the blocks that the last `lookup` found: they leave the free list and request r holds them."""
     q = s.request[r]
@@ -311,7 +330,7 @@ def hold_hits(s, d, r, parts):
         q.hold_head = h
 
 
-@jit
+@inline
 def _release_segments(s, d, last, first):
     """Drop a reference from the segments of a run, last to first; those without any go to the back of the LRU list."""
     g = last
@@ -325,7 +344,7 @@ def _release_segments(s, d, last, first):
 
 @jit
 def release(s, d, r):
-    """Return the blocks of request r: keyless ones to the front of the free list, cached ones tail first to the back."""
+    """Return the blocks of request r: keyless ones to the front of the free list, cached ones, tail first, behind."""
     q = s.request[r]
     e = s.engine[0]
     s.rank[d].free_keyless += q.owned - q.registered

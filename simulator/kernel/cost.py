@@ -6,10 +6,10 @@ the time of k steps is the sum under the upper envelope of at most D + 1 lines.
 """
 
 from rollsim.simulator.kernel import decode
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel.jit import i64, inline
 
 
-@jit
+@inline
 def _attention(s, d):
     e = s.engine[0]
     rank = s.rank[d]
@@ -17,7 +17,7 @@ def _attention(s, d):
     return read, e.prefill_attn_s * rank.attn, e.prefill_attn_s * rank.attn_recompute
 
 
-@jit
+@inline
 def step_s(s):
     """Time of the step that all ranks have just scheduled [s]; splits it over the engine's time accounts."""
     e = s.engine[0]
@@ -39,19 +39,18 @@ def step_s(s):
         e.prefill_time_s += attn_s - redo_s + dense * ((prefill - recompute) / tokens)
         e.recompute_time_s += redo_s + dense * (recompute / tokens)
     e.host_time_s += total - gpu
-    e.prefill_tokens += prefill - recompute
-    e.recompute_tokens += recompute
-    e.decode_tokens += tokens - prefill
+    e.max_step_tokens = max(e.max_step_tokens, tokens)
     return total
 
 
-@jit
+@inline
 def set_lines(s):
     """Write pure decode's lines (next step [s], growth per step [s]) into `s.lines`; returns their number."""
     e = s.engine[0]
     demand = 0
     for d in range(len(s.rank)):
         demand += s.rank[d].demand
+    e.max_step_tokens = max(e.max_step_tokens, demand)
     base = s.dense[demand].decode_s
     if not e.overlap:
         base += e.host_s
@@ -68,7 +67,7 @@ def set_lines(s):
     return n
 
 
-@jit
+@inline
 def envelope_s(s, first, n, k):
     """Sum over steps 0..k-1 of the largest of the lines first..n-1 [s]."""
     lines = s.lines
@@ -82,15 +81,16 @@ def envelope_s(s, first, n, k):
         end = k
         for i in range(first, n):
             if lines[i, 1] > lines[top, 1]:
-                cross = i64((lines[top, 0] - lines[i, 0]) / (lines[i, 1] - lines[top, 1])) + 1
-                end = min(end, max(cross, j + 1))
+                cross = (lines[top, 0] - lines[i, 0]) / (lines[i, 1] - lines[top, 1])
+                if cross < end:
+                    end = max(i64(cross) + 1, j + 1)
         m = end - j
         total += m * lines[top, 0] + lines[top, 1] * (0.5 * m * (j + end - 1))
         j = end
     return total
 
 
-@jit
+@inline
 def steps_until(s, n, k, duration_s):
     """Smallest number of steps, at most k, that takes at least `duration_s`."""
     low, high = 1, k

@@ -8,20 +8,20 @@ histogram of x mod block_size.
 
 import numpy as np
 
-from rollsim.simulator.kernel import heap
+from rollsim.simulator.kernel import blocks, heap
 from rollsim.simulator.kernel.blocks import blocks_for
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel.jit import i64, inline
 from rollsim.simulator.kernel.state import DECODING, FP, FP_BITS, NONE
 
 
-@jit
+@inline
 def progress_fp(s, r):
     """Computed tokens of a decoding request, in 1/FP token."""
     q = s.request[r]
     return q.start + q.rate * s.rank[q.rank].clock
 
 
-@jit
+@inline
 def computed_tokens(s, r):
     """Tokens of request r whose KV is (being) computed."""
     q = s.request[r]
@@ -30,27 +30,16 @@ def computed_tokens(s, r):
     return q.computed
 
 
-@jit
-def in_flight(s, r):
-    """Whether output of decoding request r is in a batch whose result is not processed yet."""
-    return s.engine[0].asynchronous and s.request[r].idle_step != s.engine[0].step - 1
-
-
-@jit
+@inline
 def output_tokens(s, r):
     """Tokens generated and delivered; those of a batch in flight are not."""
     q = s.request[r]
     if q.state != DECODING:
-        return q.out
-    x = progress_fp(s, r)
-    if in_flight(s, r):
-        if s.rank[q.rank].clock == q.clock_in:
-            return q.out
-        x -= q.rate
-    return (x >> FP_BITS) + 1 - q.prompt
+        return i64(q.out)
+    return blocks.known_tokens(s, r, i64(s.rank[q.rank].clock)) - q.prompt
 
 
-@jit
+@inline
 def owned_blocks(s, r):
     """Blocks that request r owns, shared ones included."""
     q = s.request[r]
@@ -59,7 +48,7 @@ def owned_blocks(s, r):
     return q.owned
 
 
-@jit
+@inline
 def _set_key(s, r):
     """Clock of the next event of request r: its end, or a knot of the context function."""
     q = s.request[r]
@@ -71,7 +60,7 @@ def _set_key(s, r):
     q.key = key
 
 
-@jit
+@inline
 def _count(s, d, r, sign):
     q = s.request[r]
     sums = s.sums[d, q.interval]
@@ -88,7 +77,7 @@ def _count(s, d, r, sign):
         rank.n_sharing += sign
 
 
-@jit
+@inline
 def interval_of(s, x):
     """Index of the context interval of a read of x tokens."""
     i = 0
@@ -97,7 +86,7 @@ def interval_of(s, x):
     return i
 
 
-@jit
+@inline
 def enter(s, d, r, x_fp):
     """Request r decodes from now on, with x_fp computed tokens (1/FP) and its blocks in `owned`."""
     q = s.request[r]
@@ -114,7 +103,7 @@ def enter(s, d, r, x_fp):
     heap.push(s, d, r)
 
 
-@jit
+@inline
 def leave(s, d, r):
     """Request r decodes no more; `computed` and `owned` become explicit."""
     q = s.request[r]
@@ -122,9 +111,10 @@ def leave(s, d, r):
     _count(s, d, r, -1)
     q.owned = owned_blocks(s, r)
     q.computed = min(progress_fp(s, r) >> FP_BITS, q.prompt + q.target - 1)
+    q.sharing = 0
 
 
-@jit
+@inline
 def hold_back(s, d, r):
     """Request r got nothing in a step whose clock tick is about to come: its line moves one tick to the right."""
     q = s.request[r]
@@ -136,14 +126,14 @@ def hold_back(s, d, r):
     heap.update(s, d, r)
 
 
-@jit
+@inline
 def share_ends(s, d, r):
     """Request r has passed the content that it shares with its parent."""
     s.request[r].sharing = 0
     s.rank[d].n_sharing -= 1
 
 
-@jit
+@inline
 def cross_knot(s, d, r):
     """Move request r to the next interval of the context function."""
     q = s.request[r]
@@ -154,14 +144,14 @@ def cross_knot(s, d, r):
     heap.update(s, d, r)
 
 
-@jit
+@inline
 def is_last(s, d, r):
     """Whether the event that is due for request r is its end."""
     q = s.request[r]
     return q.start + q.rate * s.rank[d].clock >= (q.prompt + q.target - 1) << FP_BITS
 
 
-@jit
+@inline
 def kv_read(s, d):
     """KV tokens read in the next decode step of rank d, and their growth per step."""
     clock = s.rank[d].clock
@@ -173,17 +163,21 @@ def kv_read(s, d):
     return u, du
 
 
-@jit
+@inline
 def blocks_in(s, d, k):
-    """Blocks that k pure decode steps of rank d take from the pool."""
-    bs = s.engine[0].block_size
-    clock = s.rank[d].clock
-    need = 0
+    """Blocks that k pure decode steps of rank d take from the pool.
+
+    A step takes one for each even member whose last block is full; block_size steps take one for every even member.
+    """
+    bs = i64(s.engine[0].block_size)
+    clock = i64(s.rank[d].clock)
     residues = s.residues[d]
-    for i in range(bs):
-        if residues[i] > 0:
-            c = (i + clock) % bs
-            need += residues[i] * ((c + k + bs - 1) // bs - (1 if c > 0 else 0))
+    cycles = k // bs
+    need = cycles * (s.rank[d].n_decoding - s.rank[d].n_odd)
+    i = (-clock) % bs
+    for _ in range(k - cycles * bs):
+        need += residues[i]
+        i = i - 1 if i > 0 else bs - 1
     if s.rank[d].n_odd > 0:
         for i in range(s.rank[d].n_decoding):
             q = s.request[s.slot[d, i].heap]
@@ -191,3 +185,19 @@ def blocks_in(s, d, k):
                 x = q.start + q.rate * (clock + k - 1)
                 need += max(0, blocks_for(s, (x >> FP_BITS) + 1 + q.drafts) - q.owned)
     return need
+
+
+@inline
+def steps_in(s, d, blocks):
+    """Pure decode steps of rank d, all of its members even, for which `blocks` blocks suffice."""
+    bs = i64(s.engine[0].block_size)
+    residues = s.residues[d]
+    cycles = blocks // s.rank[d].n_decoding
+    left = blocks - cycles * s.rank[d].n_decoding
+    i = (-i64(s.rank[d].clock)) % bs
+    k = cycles * bs
+    while residues[i] <= left:
+        left -= residues[i]
+        k += 1
+        i = i - 1 if i > 0 else bs - 1
+    return k

@@ -1,7 +1,7 @@
 """How a request leaves a rank's running set: preempted, ended or taken out; and the row its incarnation leaves."""
 
 from rollsim.simulator.kernel import blocks, decode, lists
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel.jit import i64, inline, jit
 from rollsim.simulator.kernel.state import (
     ABORTED,
     DECODING,
@@ -14,17 +14,18 @@ from rollsim.simulator.kernel.state import (
 )
 
 
-@jit
-def log_span(s, r, reason):
-    """One row for the incarnation of request r that ends now; `reason` is the state it goes to."""
+@inline
+def log_span(s, r, out, reason):
+    """One row for the tokens of request r that were sampled since its last one, `out` in all."""
     e = s.engine[0]
     if len(s.span) == 0:
         return
     q = s.request[r]
     row = s.span[e.span_n]
-    row.request, row.version, row.reason = r, q.kv_version, reason
+    row.request, row.version, row.kv_version, row.reason = r, q.span_version, q.kv_version, reason
     row.t0_s, row.t1_s = q.span_t0_s, e.now_s
-    row.cached_tokens, row.out_before, row.out_after = q.span_cached, q.span_out, q.out
+    row.cached_tokens, row.out_before, row.out_after = q.span_cached, q.span_out, out
+    q.span_t0_s, q.span_cached, q.span_out, q.span_row = e.now_s, 0, out, e.span_n
     e.span_n += 1
 
 
@@ -51,12 +52,14 @@ def stop_running(s, d, r):
         q.owned = owned
     elif q.state == ENDING:
         s.rank[d].n_ending -= 1
+        s.rank[d].n_sharing -= q.sharing
+        q.sharing = 0
     blocks.release(s, d, r)
     lists.run_remove(s, d, r)
     s.rank[d].blocked = 0
 
 
-@jit
+@inline
 def _pend(s, d, r):
     rank = s.rank[d]
     for i in range(rank.n_pend):
@@ -71,7 +74,7 @@ def preempt(s, d, r):
     """Preemption by recomputation: all blocks released, generated tokens kept, to the front of `waiting`."""
     q = s.request[r]
     stop_running(s, d, r)
-    log_span(s, r, WAITING)
+    log_span(s, r, i64(q.out + q.inflight), WAITING)
     q.state = WAITING
     q.computed = 0
     q.preemptions += 1
@@ -83,7 +86,7 @@ def preempt(s, d, r):
     lists.wait_front(s, d, r)
 
 
-@jit
+@inline
 def _close(s, d, r, state):
     q = s.request[r]
     q.state = state
@@ -104,7 +107,7 @@ def finish(s, d, r):
         lists.wait_remove(s, d, r)
         s.rank[d].blocked = 0
     else:
-        log_span(s, r, FINISHED)
+        log_span(s, r, i64(q.out), FINISHED)
     _close(s, d, r, FINISHED)
     s.slot[0, s.engine[0].n_finished].finished = r
     s.engine[0].n_finished += 1
@@ -116,14 +119,20 @@ def take_out(s, r):
     q = s.request[r]
     d = i64(q.rank)
     kv_tokens = 0
-    if q.state == WAITING:
+    waiting = q.state == WAITING
+    if waiting:
         lists.wait_remove(s, d, r)
         s.rank[d].blocked = 0
     else:
         kv_tokens = decode.computed_tokens(s, r)
         stop_running(s, d, r)
         kv_tokens = min(kv_tokens, q.prompt + q.out)
-        log_span(s, r, ABORTED)
+    if len(s.span) > 0 and q.out < q.span_out:
+        # The last row counts tokens that were in flight and are dropped.
+        s.span[q.span_row].out_after = q.out
+        q.span_out = q.out
+    if not waiting:
+        log_span(s, r, i64(q.out), ABORTED)
     q.inflight = 0
     _close(s, d, r, ABORTED)
     return kv_tokens
@@ -138,14 +147,17 @@ def preempt_all(s, d):
     s.rank[d].blocked = 0
 
 
-@jit
+@inline
 def last_token_sent(s, d, r):
     """Asynchronous scheduling: the last token of request r is in flight; its slot and blocks stay one more call."""
     q = s.request[r]
     blocks.register_decoded(s, r)
-    out = decode.output_tokens(s, r)
+    out, sharing = decode.output_tokens(s, r), q.sharing
     decode.leave(s, d, r)
     q.state = ENDING
+    # Its last block may still be a copy of shared content: the order of copies is the order of registration.
+    q.sharing = sharing
+    s.rank[d].n_sharing += sharing
     q.out = out
     q.inflight = q.target - out
     s.rank[d].n_ending += 1
@@ -155,10 +167,24 @@ def last_token_sent(s, d, r):
     s.rank[d].n_pend += 1
 
 
+@inline
+def _register_delivered(s, r):
+    """Keys of running request r when the output of the previous batch has arrived (rule 11.5)."""
+    if s.request[r].state == ENDING:
+        blocks.register(s, r, i64(s.request[r].computed))
+    elif s.request[r].state == DECODING:
+        blocks.register_decoded(s, r)
+
+
 @jit
 def deliver(s, d):
     """Asynchronous scheduling: process the output of the previous batch at `now` (rules 11.1, 11.4, 11.5)."""
     rank = s.rank[d]
+    if rank.n_sharing > 0:
+        r = rank.run_head
+        while r != NONE:
+            _register_delivered(s, r)
+            r = i64(s.request[r].next)
     for i in range(rank.n_pend):
         r = i64(s.slot[d, i].pending)
         q = s.request[r]
@@ -170,8 +196,8 @@ def deliver(s, d):
             continue
         q.out += q.inflight
         q.inflight = 0
+        rank.blocked = 0
         if q.out >= q.target:
-            if q.state == ENDING:
-                blocks.register(s, r, q.computed)
+            _register_delivered(s, r)
             finish(s, d, r)
     rank.n_pend = 0

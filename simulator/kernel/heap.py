@@ -1,17 +1,17 @@
 """Binary heap of a rank's decoding requests by the clock of their next event, ties in admission order."""
 
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel.jit import i64, inline
 from rollsim.simulator.kernel.state import NONE
 
 
-@jit
+@inline
 def _before(s, a, b):
     if s.request[a].key != s.request[b].key:
         return s.request[a].key < s.request[b].key
     return s.request[a].order < s.request[b].order
 
 
-@jit
+@inline
 def _up(s, d, i):
     slot = s.slot[d]
     r = i64(slot[i].heap)
@@ -26,7 +26,7 @@ def _up(s, d, i):
     s.request[r].heap_pos = i
 
 
-@jit
+@inline
 def _down(s, d, i, n):
     slot = s.slot[d]
     r = i64(slot[i].heap)
@@ -45,7 +45,7 @@ def _down(s, d, i, n):
     s.request[r].heap_pos = i
 
 
-@jit
+@inline
 def push(s, d, r):
     """Insert request r; its `key` and `order` are set."""
     rank = s.rank[d]
@@ -54,7 +54,7 @@ def push(s, d, r):
     _up(s, d, rank.n_decoding - 1)
 
 
-@jit
+@inline
 def remove(s, d, r):
     """Take request r out, wherever it stands."""
     rank = s.rank[d]
@@ -71,7 +71,7 @@ def remove(s, d, r):
     _down(s, d, i64(s.request[moved].heap_pos), n)
 
 
-@jit
+@inline
 def update(s, d, r):
     """Restore the order after `key` of request r grew."""
     _down(s, d, i64(s.request[r].heap_pos), s.rank[d].n_decoding)

@@ -1,31 +1,15 @@
 """k pure decode steps of all ranks at once."""
 
-from rollsim.simulator.kernel import blocks, cost, decode, ends, schedule
-from rollsim.simulator.kernel.jit import i64, jit
-from rollsim.simulator.kernel.state import FP_BITS
+from rollsim.simulator.kernel import blocks, cost, decode, ends, schedule, steady
+from rollsim.simulator.kernel.jit import i64, inline
 
 
-@jit
-def _steady(s, d):
-    """Whether the next step of rank d is pure decode with nobody admitted, preempted or cut short of tokens."""
-    e = s.engine[0]
-    rank = s.rank[d]
-    if rank.n_decoding + rank.n_ending != rank.n_running or rank.n_sharing > 0:
-        return False
-    if rank.n_waiting > 0 and not rank.blocked:
-        return False
-    if rank.demand > e.budget:
-        return False
-    return rank.n_odd == 0 or (e.threshold == 0 and not e.adaptive)
-
-
-@jit
+@inline
 def _room(s, d, k):
     """Largest number of steps, at most k, for which rank d has the blocks (0: not even one)."""
     free = blocks.free_blocks(s, d)
-    bs = s.engine[0].block_size
-    if s.rank[d].n_odd == 0 and s.rank[d].n_decoding * (k // bs + 1) <= free:
-        return k
+    if s.rank[d].n_odd == 0:
+        return min(k, decode.steps_in(s, d, free))
     if decode.blocks_in(s, d, k) <= free:
         return k
     low, high = 0, k
@@ -38,35 +22,21 @@ def _room(s, d, k):
     return low
 
 
-@jit
-def _uncut(s, d, k):
-    """Largest number of steps, at most k, before max_model_len cuts a member's drafts."""
-    rank = s.rank[d]
-    if rank.n_odd == 0:
-        return k
-    for i in range(rank.n_decoding):
-        q = s.request[s.slot[d, i].heap]
-        if q.drafts > 0:
-            last = ((s.engine[0].max_model_len - 1 - q.drafts) << FP_BITS) - 1
-            k = min(k, (last - q.start) // q.rate - rank.clock + 1)
-    return max(k, 0)
-
-
-@jit
+@inline
 def length(s, until_s, max_steps):
     """Number of steps that can be taken at once from here; 0 when the next one must be walked."""
     k = max_steps
     members = 0
     for d in range(len(s.rank)):
         rank = s.rank[d]
-        if not _steady(s, d):
+        if not steady.pure(s, d) or (rank.n_waiting > 0 and not rank.blocked):
             return 0
         members += rank.n_decoding
         if rank.n_ending > 0:
             k = min(k, 1)
         if rank.n_decoding > 0:
             k = min(k, s.request[s.slot[d, 0].heap].key - rank.clock)
-            k = _room(s, d, _uncut(s, d, k))
+            k = _room(s, d, steady.uncut(s, d, k))
             if k == 0:
                 return 0
     if members == 0:
@@ -78,27 +48,20 @@ def length(s, until_s, max_steps):
     return k
 
 
-@jit
+@inline
 def take_blocks(s, k):
     """Scheduling phase of k pure decode steps: blocks from the pool, clocks forward."""
-    e = s.engine[0]
     for d in range(len(s.rank)):
         rank = s.rank[d]
         need = decode.blocks_in(s, d, k)
-        if rank.n_odd > 0:
-            for i in range(rank.n_decoding):
-                q = s.request[s.slot[d, i].heap]
-                if q.odd:
-                    x = (q.start + q.rate * (rank.clock + k - 1)) >> FP_BITS
-                    q.owned = max(q.owned, blocks.blocks_for(s, x + 1 + q.drafts))
+        steady.own_blocks(s, d, k)
         blocks.take(s, d, need)
         rank.clock += k
         rank.n_preempted = 0
         schedule.note_peak(s, d)
-        e.decode_tokens += rank.demand * k
 
 
-@jit
+@inline
 def duration_s(s, k):
     """Time of the k steps [s], and its split over the engine's accounts; `s.lines` is set."""
     e = s.engine[0]
@@ -114,17 +77,15 @@ def duration_s(s, k):
     return total
 
 
-@jit
-def due(s):
-    """Events that the clocks have reached: context knots, and ends (asynchronous: the last token is in flight now)."""
-    e = s.engine[0]
-    for d in range(len(s.rank)):
-        rank = s.rank[d]
-        while rank.n_decoding > 0 and s.request[s.slot[d, 0].heap].key <= rank.clock:
-            r = i64(s.slot[d, 0].heap)
-            if not decode.is_last(s, d, r):
-                decode.cross_knot(s, d, r)
-            elif e.asynchronous:
-                ends.last_token_sent(s, d, r)
-            else:
-                ends.finish(s, d, r)
+@inline
+def due(s, d):
+    """Events that a rank's clock has reached: context knots, and ends (asynchronous: the last token is in flight)."""
+    rank = s.rank[d]
+    while rank.n_decoding > 0 and s.request[s.slot[d, 0].heap].key <= rank.clock:
+        r = i64(s.slot[d, 0].heap)
+        if not decode.is_last(s, d, r):
+            decode.cross_knot(s, d, r)
+        elif s.engine[0].asynchronous:
+            ends.last_token_sent(s, d, r)
+        else:
+            ends.finish(s, d, r)

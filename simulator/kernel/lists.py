@@ -1,10 +1,10 @@
 """The two queues of a rank, as linked lists through the request records: running and waiting."""
 
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel.jit import i64, inline
 from rollsim.simulator.kernel.state import NONE
 
 
-@jit
+@inline
 def run_append(s, d, r):
     """Put request r at the end of `running` (admission order)."""
     rank = s.rank[d]
@@ -19,7 +19,7 @@ def run_append(s, d, r):
     rank.n_running += 1
 
 
-@jit
+@inline
 def run_remove(s, d, r):
     """Take request r out of `running`; the order of the others stays."""
     rank = s.rank[d]
@@ -35,7 +35,7 @@ def run_remove(s, d, r):
     rank.n_running -= 1
 
 
-@jit
+@inline
 def _wait_insert(s, d, r, before):
     """Put request r into `waiting` just behind `before` (NONE: at the front)."""
     rank = s.rank[d]
@@ -53,7 +53,7 @@ def _wait_insert(s, d, r, before):
     rank.n_waiting += 1
 
 
-@jit
+@inline
 def _first(s, a, b):
     """Whether request a stands before b under the priority policy."""
     if s.request[a].priority != s.request[b].priority:
@@ -61,7 +61,7 @@ def _first(s, a, b):
     return s.request[a].arrival < s.request[b].arrival
 
 
-@jit
+@inline
 def wait_back(s, d, r):
     """Queue a new request: at the back (FCFS) or by priority, then arrival."""
     before = s.rank[d].wait_tail
@@ -71,7 +71,7 @@ def wait_back(s, d, r):
     _wait_insert(s, d, r, before)
 
 
-@jit
+@inline
 def wait_front(s, d, r):
     """Queue a preempted request: at the front (FCFS) or by priority, then arrival."""
     before = NONE
@@ -83,7 +83,7 @@ def wait_front(s, d, r):
     _wait_insert(s, d, r, before)
 
 
-@jit
+@inline
 def wait_remove(s, d, r):
     """Take request r out of `waiting`."""
     rank = s.rank[d]
@@ -99,7 +99,7 @@ def wait_remove(s, d, r):
     rank.n_waiting -= 1
 
 
-@jit
+@inline
 def worst_running(s, d):
     """The preemption victim: the last of `running`, or the worst one under the priority policy."""
     worst = s.rank[d].run_tail

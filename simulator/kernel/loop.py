@@ -3,30 +3,36 @@
 import numpy as np
 
 from rollsim.simulator.kernel import blocks, cost, decode, ends, jump, schedule, touches
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel.jit import i64, inline, jit
 from rollsim.simulator.kernel.state import (
     DECODING,
     ENDING,
     FP_BITS,
     GAUGE_ROWS,
-    NONE,
+    RUNNING,
 )
 
 IDLE, TIME, ENDS, STEPS, LOG_FULL = 0, 1, 2, 3, 4
 
 
 @jit
-def _sample(s):
-    """Append the replica's state to the gauge log; when it is full, keep every second row from then on."""
+def _log_gauge(s, forced):
+    """Append the replica's state to the gauge log, unless the last row is too recent and this one is not `forced`.
+
+    A full log is thinned by time, so that it covers a run of any length evenly, its last events included.
+    """
     e = s.engine[0]
-    e.gauge_skip -= 1
-    if e.gauge_skip > 0:
+    if e.gauge_n > 0 and not forced and e.now_s < s.gauge[e.gauge_n - 1].t_s + e.gauge_dt_s:
         return
     if e.gauge_n == GAUGE_ROWS:
-        for i in range(GAUGE_ROWS // 2):
-            s.gauge[i] = s.gauge[2 * i]
-        e.gauge_n = GAUGE_ROWS // 2
-        e.gauge_stride *= 2
+        e.gauge_dt_s = 2.0 * (e.now_s - s.gauge[0].t_s) / GAUGE_ROWS
+        kept = 1
+        for i in range(1, GAUGE_ROWS):
+            last_s = s.gauge[kept - 1].t_s
+            if s.gauge[i].t_s > last_s and s.gauge[i].t_s >= last_s + e.gauge_dt_s:
+                s.gauge[kept] = s.gauge[i]
+                kept += 1
+        e.gauge_n = kept
     row = s.gauge[e.gauge_n]
     row.t_s, row.preemptions = e.now_s, e.preemptions
     row.running, row.waiting, row.blocks = 0, 0, 0
@@ -35,44 +41,27 @@ def _sample(s):
         row.waiting += s.rank[d].n_waiting
         row.blocks += e.num_blocks - blocks.free_blocks(s, d)
     e.gauge_n += 1
-    e.gauge_skip = e.gauge_stride
-
-
-@jit
-def _trace(s):
-    """Write the members of a single pure decode step into `scheduled`, as a walk would."""
-    for d in range(len(s.rank)):
-        rank = s.rank[d]
-        rank.n_sched = 0
-        r = rank.run_head
-        while r != NONE:
-            q = s.request[r]
-            if q.state == DECODING:
-                row = s.slot[d, rank.n_sched]
-                row.scheduled, row.tokens, row.drafts = r, 1 + q.drafts, q.drafts
-                row.computed = decode.progress_fp(s, r) >> FP_BITS
-                row.had_output = decode.output_tokens(s, r) > 0
-                rank.n_sched += 1
-            r = i64(q.next)
 
 
 @jit
 def _leap(s, k):
     """K pure decode steps."""
     e = s.engine[0]
-    if e.trace:
-        _trace(s)
     duration = jump.duration_s(s, k)
     jump.take_blocks(s, k)
+    if e.trace:
+        for d in range(len(s.rank)):
+            schedule.trace(s, d)
     e.step += k
     if e.asynchronous:
         for d in range(len(s.rank)):
             ends.deliver(s, d)
     e.now_s += duration
-    jump.due(s)
+    for d in range(len(s.rank)):
+        jump.due(s, d)
 
 
-@jit
+@inline
 def _yield_tokens(s, d):
     """After a walked step, in the order served: a completed prefill starts to decode, a request at its end leaves."""
     e = s.engine[0]
@@ -92,6 +81,8 @@ def _yield_tokens(s, d):
                 else:
                     ends.finish(s, d, r)
             continue
+        if q.state != RUNNING:
+            continue
         q.computed += row.tokens - row.drafts
         if q.computed < q.prompt + q.out:
             continue
@@ -106,6 +97,7 @@ def _yield_tokens(s, d):
         elif last:
             q.state, q.inflight = ENDING, 1
             rank.n_ending += 1
+            rank.blocked = 0
         if e.asynchronous and (last or q.first_token_s < 0):
             s.slot[d, rank.n_pend].pending = r
             rank.n_pend += 1
@@ -129,6 +121,8 @@ def _walk(s):
     if scheduled > 0 or e.n_unfinished > 0:
         e.now_s += cost.step_s(s)
     for d in range(d_ranks):
+        if s.rank[d].steady:
+            jump.due(s, d)
         _yield_tokens(s, d)
 
 
@@ -157,7 +151,7 @@ def run(s, until_s, max_ends, max_steps):
         else:
             _walk(s)
         e.events += 1
-        _sample(s)
+        _log_gauge(s, e.n_unfinished == 0)
     return IDLE
 
 
@@ -165,7 +159,8 @@ def run(s, until_s, max_ends, max_steps):
 def feed(s, arrival_s, first):
     """Run requests first.. to the end of all work, each queued at its arrival; they are filled and in order of arrival.
 
-    Returns the number of requests queued, which is less than all if the span log filled up.
+    Returns the number of requests queued, and IDLE, or LOG_FULL (make `span` longer, call again with that number). The
+    last row of the gauge log is the end of the run.
     """
     e = s.engine[0]
     n = first
@@ -173,8 +168,12 @@ def feed(s, arrival_s, first):
     while True:
         until_s = arrival_s[n] if n < len(arrival_s) else np.inf
         reason = run(s, until_s, never, never)
-        if reason == LOG_FULL or n == len(arrival_s):
+        if reason == LOG_FULL:
+            return n, reason
+        if n == len(arrival_s):
             return n, reason
         e.now_s = max(e.now_s, until_s)
         touches.enqueue(s, n)
+        if e.n_unfinished == 1:
+            _log_gauge(s, True)
         n += 1

@@ -3,8 +3,8 @@
 Rules: `reference/vllm_scheduling_rules.md` sections 2-5, 8, 10 and 11 (vLLM 0.32.0, ``v1/core/sched/scheduler.py``).
 """
 
-from rollsim.simulator.kernel import blocks, decode, ends, lists
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel import blocks, decode, ends, lists, steady
+from rollsim.simulator.kernel.jit import i64, inline, jit
 from rollsim.simulator.kernel.state import (
     DECODING,
     ENDING,
@@ -17,7 +17,7 @@ from rollsim.simulator.kernel.state import (
 )
 
 
-@jit
+@inline
 def _capped(s, d, n):
     """Tokens one request may get at most in this step of the n that it needs (rule 2.2)."""
     e = s.engine[0]
@@ -30,7 +30,7 @@ def _capped(s, d, n):
     return min(n, cap) if cap > 0 else n
 
 
-@jit
+@inline
 def _give(s, d, r, n, drafts, computed):
     """Note that request r gets n tokens in this step, on top of `computed`."""
     e = s.engine[0]
@@ -46,7 +46,7 @@ def _give(s, d, r, n, drafts, computed):
         q.recomputed += n - drafts
 
 
-@jit
+@inline
 def _charge(s, d, n, x, need, recompute, sign):
     """Add one scheduled request to the step's cost terms: a decode reads x tokens, a prefill attends to its context."""
     rank = s.rank[d]
@@ -65,14 +65,14 @@ def _charge(s, d, n, x, need, recompute, sign):
         rank.attn_recompute += attention
 
 
-@jit
+@inline
 def _need(s, r):
     """Tokens that a running request asks for before drafts."""
     q = s.request[r]
     return 1 if q.state == DECODING else q.prompt + q.out - q.computed
 
 
-@jit
+@inline
 def _take_back(s, d, r):
     """Undo the scheduling of a victim that was served before in this step (rule 5.4); returns its tokens."""
     q = s.request[r]
@@ -144,9 +144,7 @@ def serve(s, d):
         if not decoding:
             blocks.register_ancestors(s, r, 0)
             blocks.register(s, r, computed + n)
-        elif e.asynchronous and q.idle_step == e.step - 1:
-            blocks.register(s, r, computed + 1)
-        elif rank.n_sharing > 0:
+        elif rank.n_sharing > 0 or (e.asynchronous and q.idle_step == e.step - 1):
             blocks.register_served(s, r, rank.clock)
         _give(s, d, r, n, n - 1 if decoding else 0, computed)
         _charge(s, d, n, (x_fp + FP) / FP, need, q.preemptions > 0, 1)
@@ -158,7 +156,7 @@ def serve(s, d):
     return budget
 
 
-@jit
+@inline
 def tick(s, d):
     """Advance the decode clock; members that got nothing in this step stay where they are."""
     e = s.engine[0]
@@ -169,10 +167,20 @@ def tick(s, d):
         if q.state == DECODING and q.sched_step != e.step:
             decode.hold_back(s, d, r)
             q.idle_step = e.step
-            if e.asynchronous:
-                blocks.register(s, r, q.start + q.rate * (rank.clock + 1) >> FP_BITS)
         r = i64(q.next)
     rank.clock += 1
+
+
+@inline
+def _versions(s, r, parts, carried):
+    """Version of the oldest KV that request r starts with; blocks of its `carried` tokens, and their version."""
+    q = s.request[r]
+    oldest = i64(s.engine[0].version)
+    for p in range(parts):
+        oldest = min(oldest, s.segment[s.hit[p].segment].version)
+    if carried == 0:
+        return oldest, 0, oldest
+    return min(oldest, q.kv_version), blocks.blocks_for(s, carried), i64(q.kv_version)
 
 
 @jit
@@ -193,15 +201,16 @@ def _admit_one(s, d, r, budget):
         return 0
     n = min(n, budget)
     drafts = 0
+    # Placeholder drafts go when the cached blocks they rest on do, and then the request may fit: it is never `blocked`.
     if e.spec_tokens > 0 and need == 1 and rank.sched_prefill == 0 and (rank.n_served > 0 or computed > 0):
         drafts = e.spec_tokens
         n = 1 + drafts
         if n > budget:
+            rank.blocked = 0
             return 0
     fit = max(blocks.blocks_for(s, min(total, e.max_model_len)), blocks.blocks_for(s, computed + n))
     watermark = e.watermark if rank.n_running > 0 else 0
     if fit - hit_blocks + hit_free > blocks.free_blocks(s, d) - watermark:
-        # Placeholder drafts go when the cached blocks they rest on do: then the request may fit after all.
         rank.blocked = NO_ROOM if drafts == 0 else 0
         return 0
     rank.blocked = 0
@@ -214,34 +223,43 @@ def _admit_one(s, d, r, budget):
     q.registered = hit_blocks
     q.computed = computed
     q.owned = blocks.blocks_for(s, computed + n)
+    q.kv_version, q.old_blocks, q.old_version = _versions(s, r, parts, computed if computed > hit else 0)
     q.kv_tokens = 0
-    q.kv_version = e.version
     blocks.take(s, d, q.owned - hit_blocks)
     blocks.register(s, r, min(computed + n, total))
-    if q.incarnations == 0:
-        q.cached = hit
-    q.incarnations += 1
-    q.span_t0_s, q.span_cached, q.span_out = e.now_s, computed, q.out
-    e.cached_tokens += hit
+    if q.admit_s < 0:
+        q.cached, q.admit_s = hit, e.now_s
+    q.span_t0_s, q.span_cached, q.span_version = e.now_s, computed, e.version
     _give(s, d, r, n, drafts, computed)
     _charge(s, d, n, computed + 1.0, need, q.preemptions > 0, 1)
     return n
 
 
-@jit
+@inline
 def _hits_grow(s, d, r):
-    """Whether a decoding request is about to fill blocks that waiting request r will find in the cache."""
+    """Whether a running request is about to fill blocks that waiting request r will find in the cache."""
     limit = 1 << 30
     while s.engine[0].caching and s.request[r].parent != NONE:
         limit = min(limit, s.request[r].shared // s.engine[0].block_size)
         r = i64(s.request[r].parent)
         q = s.request[r]
-        if q.state == DECODING and q.rank == d and q.registered < limit:
+        if RUNNING <= q.state <= DECODING and q.rank == d and q.registered < limit:
             return True
     return False
 
 
-@jit
+@inline
+def _has_room(s, d, r):
+    """Whether waiting request r may find blocks in the next step, nothing having ended; its output is in by then."""
+    e = s.engine[0]
+    total = s.request[r].prompt + s.request[r].out + s.request[r].inflight
+    _, hit_blocks, hit_free = blocks.lookup(s, d, r, total)
+    watermark = e.watermark if s.rank[d].n_running > 0 else 0
+    fit = blocks.blocks_for(s, min(total, e.max_model_len)) - hit_blocks + hit_free
+    return fit <= blocks.free_blocks(s, d) - watermark or e.spec_tokens > 0 or _hits_grow(s, d, r)
+
+
+@inline
 def admit(s, d, budget):
     """Admit from the head of `waiting` until one does not fit; nothing behind it is tried (rule 3.2).
 
@@ -252,6 +270,8 @@ def admit(s, d, budget):
     rank = s.rank[d]
     rank.blocked = 0
     if rank.n_preempted > 0:
+        if rank.steady and not _has_room(s, d, i64(rank.wait_head)):
+            rank.blocked = NO_ROOM
         return
     pure = rank.sched_prefill == 0
     r = rank.wait_head
@@ -272,12 +292,30 @@ def admit(s, d, budget):
         rank.blocked = NO_TOKENS
 
 
-@jit
+@inline
 def note_peak(s, d):
     """Keep what the rank holds after scheduling, before the step's ends free anything."""
     rank = s.rank[d]
-    rank.blocks_peak = s.engine[0].num_blocks - blocks.free_blocks(s, d)
+    e = s.engine[0]
+    rank.blocks_peak = e.num_blocks - blocks.free_blocks(s, d)
     rank.running_peak, rank.waiting_peak = rank.n_running, rank.n_waiting
+    e.max_batch = max(e.max_batch, rank.n_running)
+    e.max_blocks = max(e.max_blocks, rank.blocks_peak)
+
+
+@inline
+def trace(s, d):
+    """Write the members of a step that was not walked into `scheduled`, as a walk would; the clock has ticked."""
+    rank = s.rank[d]
+    rank.clock -= 1
+    rank.n_sched = 0
+    r = i64(rank.run_head)
+    while r != NONE:
+        q = s.request[r]
+        if q.state == DECODING:
+            _give(s, d, r, 1 + q.drafts, q.drafts, decode.computed_tokens(s, r))
+        r = i64(q.next)
+    rank.clock += 1
 
 
 @jit
@@ -287,8 +325,14 @@ def schedule(s, d):
     rank.n_sched, rank.n_preempted = 0, 0
     rank.sched_tokens, rank.sched_prefill, rank.sched_recompute = 0, 0, 0
     rank.decode_b, rank.decode_u, rank.attn, rank.attn_recompute = 0, 0.0, 0.0, 0.0
-    budget = serve(s, d)
-    rank.n_served = rank.n_sched
-    tick(s, d)
+    rank.steady = steady.can_serve(s, d)
+    if rank.steady:
+        budget = steady.serve(s, d)
+        if s.engine[0].trace:
+            trace(s, d)
+    else:
+        budget = serve(s, d)
+        rank.n_served = rank.n_sched
+        tick(s, d)
     admit(s, d, budget)
     note_peak(s, d)

@@ -37,13 +37,15 @@ ENGINE = np.dtype(
         ("n_unfinished", "i8"),
         ("n_finished", "i8"),
         ("preemptions", "i8"),
+        ("max_batch", "i8"),
+        ("max_blocks", "i8"),
+        ("max_step_tokens", "i8"),
         ("seg_top", "i8"),
         ("seg_free", "i8"),
         ("hold_top", "i8"),
         ("hold_free", "i8"),
         ("gauge_n", "i8"),
-        ("gauge_stride", "i8"),
-        ("gauge_skip", "i8"),
+        ("gauge_dt_s", "f8"),
         ("span_n", "i8"),
         ("version", "i8"),
         ("paused", "i8"),
@@ -68,10 +70,6 @@ ENGINE = np.dtype(
         ("prefill_time_s", "f8"),
         ("recompute_time_s", "f8"),
         ("host_time_s", "f8"),
-        ("prefill_tokens", "i8"),
-        ("recompute_tokens", "i8"),
-        ("decode_tokens", "i8"),
-        ("cached_tokens", "i8"),
     ],
     align=True,
 )
@@ -100,6 +98,7 @@ RANK = np.dtype(
         ("running_peak", "i8"),
         ("waiting_peak", "i8"),
         ("n_served", "i8"),
+        ("steady", "i8"),
         ("n_sched", "i8"),
         ("n_preempted", "i8"),
         ("n_pend", "i8"),
@@ -114,6 +113,9 @@ RANK = np.dtype(
     align=True,
 )
 
+# Where the KV of a request is: DECODING to ENDING and RUNNING ones have theirs here, `decode.computed_tokens` of it;
+# WAITING ones nowhere, but for `kv_tokens` that come with a new one. `kv_version` is that of the oldest weights in it.
+# Its blocks before `old_blocks` were begun under earlier weights than the engine's; those without key by `old_version`.
 REQUEST = np.dtype(
     [
         ("start", "i8"),
@@ -125,6 +127,7 @@ REQUEST = np.dtype(
         ("idle_step", "i8"),
         ("first_token_s", "f8"),
         ("finish_s", "f8"),
+        ("admit_s", "f8"),
         ("span_t0_s", "f8"),
         ("state", _INT),
         ("rank", _INT),
@@ -139,6 +142,8 @@ REQUEST = np.dtype(
         ("shared", _INT),
         ("kv_tokens", _INT),
         ("kv_version", _INT),
+        ("old_blocks", _INT),
+        ("old_version", _INT),
         ("inflight", _INT),
         ("odd", _INT),
         ("sharing", _INT),
@@ -147,9 +152,10 @@ REQUEST = np.dtype(
         ("cached", _INT),
         ("span_cached", _INT),
         ("span_out", _INT),
+        ("span_version", _INT),
+        ("span_row", _INT),
         ("recomputed", _INT),
         ("preemptions", _INT),
-        ("incarnations", _INT),
         ("sched_n", _INT),
         ("heap_pos", _INT),
         ("interval", _INT),
@@ -207,10 +213,13 @@ CONTEXT = np.dtype([("knot", "f8"), ("slope", "f8"), ("offset", "f8")], align=Tr
 GAUGE = np.dtype(
     [("t_s", "f8"), ("running", _INT), ("waiting", _INT), ("blocks", _INT), ("preemptions", "i8")], align=True
 )
+# One row for each stay in `running`, cut where the weights change under it: tokens out_before..out_after were sampled
+# with weights `version` from KV whose oldest part is of `kv_version`; `reason` is the state that the request goes to.
 SPAN = np.dtype(
     [
         ("request", _INT),
         ("version", _INT),
+        ("kv_version", _INT),
         ("t0_s", "f8"),
         ("t1_s", "f8"),
         ("cached_tokens", _INT),
@@ -236,24 +245,47 @@ class State(NamedTuple):
     residues: np.ndarray  # (D, S) int64: even decoding members by (progress - clock) mod S
     sums: np.ndarray  # (D, K, 3) int64: members, sum of start, sum of rate per context interval
     gauge: np.ndarray  # (GAUGE_ROWS,) GAUGE: thinned to a bounded number of rows
-    span: np.ndarray  # (any,) SPAN: one row per incarnation that ended
+    span: np.ndarray  # (any,) SPAN: log of stays in `running` that ended
     dense: np.ndarray  # (max tokens of a step + 1,) DENSE
     kv_read_s: np.ndarray  # (max_num_seqs + 1,)
     context: np.ndarray  # (K,) CONTEXT
     lines: np.ndarray  # (D + 1, 2) float64: scratch of the cost envelope
 
 
-def allocate(limits: EngineLimits, cost: StepCost, capacity: int, spans: int = 0) -> State:
+class Tables(NamedTuple):
+    """A `StepCost` as the kernel reads it; replicas of a kind share one."""
+
+    dense: np.ndarray
+    kv_read_s: np.ndarray
+    context: np.ndarray
+    host_s: float
+    overlap: bool
+    prefill_attn_s: float
+
+
+def tables(cost: StepCost) -> Tables:
+    """Arrange a cost model for the kernel."""
+    return Tables(
+        dense=_table(DENSE, cost.decode_s, cost.mixed_s),
+        kv_read_s=np.array(cost.kv_read_s),
+        context=_table(CONTEXT, cost.context_knots, cost.context_slopes, cost.context_offsets),
+        host_s=cost.host_s,
+        overlap=cost.overlap,
+        prefill_attn_s=cost.prefill_attn_s,
+    )
+
+
+def allocate(limits: EngineLimits, cost: Tables, capacity: int, spans: int = 0) -> State:
     """Fresh, idle state at time 0.
 
     Parameters
     ----------
     limits : EngineLimits
-    cost : StepCost
+    cost : Tables
     capacity : int
         Request slots; grow later with :func:`grow`.
     spans : int
-        Rows of the incarnation log; 0 keeps none.
+        Rows of the span log; 0 keeps none.
 
     Notes
     -----
@@ -272,7 +304,6 @@ def allocate(limits: EngineLimits, cost: StepCost, capacity: int, spans: int = 0
     e["asynchronous"], e["spec_tokens"] = limits.async_scheduling, limits.num_speculative_tokens
     e["host_s"], e["overlap"], e["prefill_attn_s"] = cost.host_s, cost.overlap, cost.prefill_attn_s
     e["seg_free"] = e["hold_free"] = NONE
-    e["gauge_stride"] = 1
     rank = np.zeros(d, RANK)
     for name in ("run_head", "run_tail", "wait_head", "wait_tail", "lru_head", "lru_tail"):
         rank[name] = NONE
@@ -287,12 +318,12 @@ def allocate(limits: EngineLimits, cost: StepCost, capacity: int, spans: int = 0
         hold=np.empty(holds, HOLD),
         hit=np.empty(blocks_per_request, HIT),
         residues=np.zeros((d, bs), np.int64),
-        sums=np.zeros((d, len(cost.context_knots), 3), np.int64),
+        sums=np.zeros((d, len(cost.context), 3), np.int64),
         gauge=np.empty(GAUGE_ROWS, GAUGE),
         span=np.empty(spans, SPAN),
-        dense=_table(DENSE, cost.decode_s, cost.mixed_s),
-        kv_read_s=np.array(cost.kv_read_s),
-        context=_table(CONTEXT, cost.context_knots, cost.context_slopes, cost.context_offsets),
+        dense=cost.dense,
+        kv_read_s=cost.kv_read_s,
+        context=cost.context,
         lines=np.empty((d + 1, 2)),
     )
     return _readable(state)
@@ -325,6 +356,13 @@ def grow(state: State, capacity: int) -> State:
     slot = _slots(len(state.rank), capacity)
     slot[:, : len(state.request)] = state.slot
     return _readable(state._replace(request=request, slot=slot))
+
+
+def lengthen_spans(state: State) -> State:
+    """The same state with room for twice as many rows of the span log."""
+    span = np.empty(2 * len(state.span), SPAN)
+    span[: len(state.span)] = state.span
+    return _readable(state._replace(span=span))
 
 
 def clone(state: State) -> State:

@@ -1,7 +1,7 @@
 """Touches: what the world does to a replica between two steps."""
 
 from rollsim.simulator.kernel import blocks, decode, ends, lists
-from rollsim.simulator.kernel.jit import i64, jit
+from rollsim.simulator.kernel.jit import i64, inline, jit
 from rollsim.simulator.kernel.state import DECODING, NONE, WAITING
 
 
@@ -16,7 +16,7 @@ def enqueue(s, r):
     e.n_unfinished += 1
     s.rank[q.rank].n_unfinished += 1
     lists.wait_back(s, i64(q.rank), r)
-    if s.rank[q.rank].wait_head == r:
+    if s.rank[q.rank].wait_head == r or e.adaptive:
         s.rank[q.rank].blocked = 0
 
 
@@ -36,13 +36,31 @@ def preempt_all(s):
 
 @jit
 def set_version(s, version):
-    """New weights; blocks filled from now on carry `version`."""
+    """New weights, of a higher version: blocks begun from now on carry it, and tokens are sampled with it."""
     for d in range(len(s.rank)):
-        r = s.rank[d].run_head
+        r = i64(s.rank[d].run_head)
         while r != NONE:
-            blocks.register_decoded(s, r)
+            _leave_version(s, r)
+            s.request[r].span_version = version
             r = i64(s.request[r].next)
     s.engine[0].version = version
+
+
+@inline
+def _leave_version(s, r):
+    """Close what running request r made with the weights so far: the keys of its full blocks, and its span."""
+    q = s.request[r]
+    if q.state == DECODING:
+        blocks.register_decoded(s, r)
+    computed = i64(decode.computed_tokens(s, r))
+    if q.registered >= q.old_blocks:
+        q.old_version = s.engine[0].version
+    q.old_blocks = blocks.blocks_for(s, computed)
+    sampled = q.out + q.inflight
+    if q.state == DECODING:
+        sampled = computed + 1 - q.prompt
+    if sampled > q.span_out:
+        ends.log_span(s, r, i64(sampled), i64(q.state))
 
 
 @jit

@@ -15,7 +15,7 @@ class TimedReplica(Replica):
         s, rank = self.arrays, self.arrays.rank[d]
         kv_tokens = sum(
             int(decode.computed_tokens(s, r))
-            for r in range(int(len(self.results())))
+            for r in range(len(self.results()))
             if s.request[r]["rank"] == d and state.RUNNING <= s.request[r]["state"] <= state.ENDING
         )
         blocks = int(s.engine[0]["num_blocks"] - rank["free_keyless"] - rank["free_keyed"])

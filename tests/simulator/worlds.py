@@ -204,7 +204,7 @@ def _touches(
 ) -> list[dict[str, Any]]:
     touches: list[dict[str, Any]] = []
     kinds = ["look", "abort", "take_out", "take_out", "pause", "swap"] + (["set_rate"] * 2 if max_drafts else [])
-    for version in range(1, 1 + (d.whole(3, 14) if d.chance(80) else 0)):
+    for _ in range(d.whole(3, 14) if d.chance(80) else 0):
         t = tick_s * d.whole(0, steps)
         kind = d.choice(*kinds)
         touch: dict[str, Any] = {"kind": kind, "t": t}
@@ -220,7 +220,7 @@ def _touches(
         if kind == "set_rate":
             touch["drafts"], touch["rate"] = _rate(d, max_drafts)
         if kind == "swap":
-            touch |= {"version": version, "keep_kv": d.chance(40)}
+            touch["keep_kv"] = d.chance(40)
         touches.append(touch)
         if kind == "pause":
             touch["clear_cache"] = d.chance(50)
@@ -229,7 +229,10 @@ def _touches(
 
 
 def _number(touches: list[dict[str, Any]]) -> None:
-    """Give ids in the order of dispatch, and let parents and targets name ids."""
+    """Give ids in the order of dispatch, let parents and targets name ids, and count the versions of the weights."""
+    swaps = [touch for touch in touches if touch["kind"] == "swap"]
+    for version, touch in enumerate(swaps, 1):
+        touch["version"] = version
     dispatches = [touch for touch in touches if touch["kind"] == "dispatch"]
     ids = {touch.pop("key"): id for id, touch in enumerate(dispatches)}
     for id, touch in enumerate(dispatches):
