@@ -224,7 +224,14 @@ class Replica:
         return None if taken is None else taken[0]
 
     def take_out(self, t_s: float, id: Hashable, keep_kv: bool) -> tuple[int, int] | None:
-        """Take request `id` away; returns (output tokens, KV tokens that go with it), None if it had ended."""
+        """Take request `id` away, at the step boundary reached at t_s [s].
+
+        Returns
+        -------
+        tuple of int, or None
+            Output tokens delivered (those in flight are dropped), and with `keep_kv` the known tokens whose KV goes
+            with it (else 0); None if it had ended. The KV's version: `kv` before.
+        """
         r = self._live(t_s, id)
         if r is None:
             return None
@@ -244,7 +251,15 @@ class Replica:
         self.arrays.engine[0]["paused"] = 0
 
     def swap(self, t_s: float, version: int, keep_kv: bool) -> None:
-        """New weights, of a higher version: with the KV kept, or every running request recomputed."""
+        """New weights at the step boundary reached at t_s [s], without a pause.
+
+        Parameters
+        ----------
+        version : int
+            Of the new weights; higher than before. Blocks begun and tokens sampled from now on carry it.
+        keep_kv : bool
+            Go on with the KV of the old weights; else every running request is preempted and the prefix cache emptied.
+        """
         self._touch(t_s)
         if not keep_kv:
             touches.preempt_all(self.arrays)
@@ -266,7 +281,11 @@ class Replica:
             touches.set_rate(self.arrays, r, round(rate * state.FP), drafts)
 
     def kv(self, id: Hashable) -> tuple[int, int]:
-        """Tokens of request `id` whose KV is here or arrived with it, and the version of the oldest weights in it."""
+        """Where the KV of request `id` is: tokens that are valid here, and the version of the oldest weights in them.
+
+        A waiting request has only what came with it (`kv_tokens`); blocks that it might hit in the prefix cache do not
+        count. With 0 tokens the version says nothing.
+        """
         r = self._slots[id]
         q = self.arrays.request[r]
         if q["state"] == state.WAITING:
