@@ -138,11 +138,14 @@ def replay(
     engines = np.empty(replicas, state.ENGINE)
     gauges = []
     tables = state.tables(cost)
+    idle = state.allocate(limits, tables, 0)
+    s = state.allocate(limits, tables, int(np.diff(bounds).max()))
     for i in range(replicas):
         chosen = order[bounds[i] : bounds[i + 1]]
-        s = state.allocate(limits, tables, len(chosen))
-        fill(s, slice(None), trace.prompt_tokens[chosen], trace.output_tokens[chosen], limits.max_model_len)
-        requests = s.request
+        slots = slice(len(chosen))
+        state.restart(s, idle, len(chosen))
+        fill(s, slots, trace.prompt_tokens[chosen], trace.output_tokens[chosen], limits.max_model_len)
+        requests = s.request[slots]
         requests["priority"], requests["rank"] = priority[chosen], rank[chosen]
         parent = parents(trace.group[chosen])
         requests["parent"], requests["shared"] = parent, np.where(parent < 0, 0, trace.prompt_tokens[chosen])

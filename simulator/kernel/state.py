@@ -329,6 +329,13 @@ def allocate(limits: EngineLimits, cost: Tables, capacity: int, spans: int = 0) 
     return _readable(state)
 
 
+def restart(state: State, idle: State, requests: int) -> None:
+    """Put a state back to `idle`, a fresh one of the same limits, for its first `requests` slots to be filled anew."""
+    for name in ("engine", "rank", "residues", "sums"):
+        getattr(state, name)[:] = getattr(idle, name)
+    state.slot[:, :requests] = _slots(len(state.rank), requests)
+
+
 def _readable(state: State) -> State:
     """Without the compiler, records need attribute access from Python."""
     if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
