@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAYERS := traces policies simulator calibration cli
-DEMO := replay example:grpo --profile qwen3-8b-h100-tp1-bf16 --replicas 4
+DEMO := run example:sync
 
 .PHONY: help demo test lint format clean
 
 help:
-	@echo "make demo    replay the example trace through a calibrated engine (installs what it needs)"
+	@echo "make demo    run GRPO on 16 GPUs through the loop (installs what it needs)"
 	@echo "make test    run the tests (installs what it needs)"
 	@echo "make lint    ruff, pyright and the import layers (installs what it needs)"
 	@echo "make format  let ruff format the code and mend what it can"

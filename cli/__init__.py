@@ -4,7 +4,12 @@ app         Assembles the commands; imports nothing heavy.
 console     Output (tables, JSON, progress) and the exit codes.
 doctor      `rollsim doctor`: what is installed, and whether it works.
 checkup     What `rollsim doctor` looks at.
+run         `rollsim run`: a config through the whole loop.
+split       `rollsim split`: how to share the GPUs between rollout and training.
+laws        `rollsim laws`: length laws that ship with the package.
 profiles    `rollsim profiles`: the cost models that ship with the package.
+show        `rollsim show`: a run folder as text.
+compare     `rollsim compare`: two runs, paired.
 replay      `rollsim replay`: a trace of requests, or engine recordings, through a calibrated engine.
 
 Exit codes: 0 done, 1 the world failed, 2 bad input, 3 validation outside tolerance.

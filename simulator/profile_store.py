@@ -2,10 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from rollsim.simulator.model_faults import model_faults
 from rollsim.simulator.profile import SCHEMA_VERSION, Profile
 from rollsim.traces.errors import BadInput, Fault, closest
 
@@ -63,7 +63,7 @@ def parse_profile(text: str, file: str) -> Profile:
     try:
         return Profile.model_validate(data)
     except ValidationError as error:
-        raise BadInput([_fault(file, fault) for fault in error.errors(include_url=False)]) from None
+        raise BadInput(model_faults(error, Profile, file, "$")) from None
 
 
 def _read(path: Path) -> str:
@@ -74,31 +74,3 @@ def _read(path: Path) -> str:
         raise BadInput(Fault(str(path), closest=closest(path, siblings), message="no such file")) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(Fault(str(path), message=f"cannot be read: {error}")) from None
-
-
-def _fault(file: str, error: Any) -> Fault:
-    location: tuple[str | int, ...] = error["loc"]
-    place = "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
-    if error["type"] == "missing":
-        return Fault(file, place, message="missing")
-    if error["type"] == "extra_forbidden":
-        known = _keys(location[:-1])
-        return Fault(file, place, None, ", ".join(known), closest(location[-1], known), "unknown key")
-    given = error["input"]
-    message = error["msg"].removeprefix("Value error, ")
-    shown = given if isinstance(given, str | int | float | bool) else None
-    near = None
-    if error["type"] == "literal_error" and isinstance(given, str):
-        near = closest(given, [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")])
-    return Fault(file, place, shown, closest=near, message=message)
-
-
-def _keys(location: tuple[str | int, ...]) -> list[str]:
-    """Keys that the object at a JSON path may hold."""
-    kind: Any = Profile
-    for key in location:
-        if isinstance(key, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind = kind.model_fields[key].annotation
-        inner = [arg for arg in get_args(kind) if isinstance(arg, type) and issubclass(arg, BaseModel)]
-        kind = inner[0] if inner else kind
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []

@@ -338,11 +338,6 @@ def fill(
 ) -> None:
     """Write fresh request records into `slots` (one scheduling rank, no sharing, one token per step)."""
     q = s.request[slots]
-    q[:] = np.zeros(1, state.REQUEST)
+    q[:] = state.fresh(1)
     q["prompt"] = prompt_tokens
     q["target"] = np.minimum(output_tokens, max_model_len - q["prompt"])
-    q["rate"] = state.FP
-    q["admit_s"] = q["first_token_s"] = q["finish_s"] = -1.0
-    for name in ("parent", "hold_head", "run_first", "run_last", "heap_pos"):
-        q[name] = state.NONE
-    q["sched_step"] = q["idle_step"] = -2

@@ -14,6 +14,9 @@ from tests.test_house_style import LAYERS
 DATA = (
     "simulator/profiles/*.json",
     "simulator/catalogue/*",
+    "simulator/laws/*.json",
+    "simulator/examples/*.yaml",
+    "calibration/length_sources/*.yaml",
     "traces/examples/*.parquet",
     "traces/examples/*.csv",
     "*/py.typed",

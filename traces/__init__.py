@@ -5,6 +5,15 @@ schema           The Arrow schemas of a run's tables; the unit of each column st
 run              A run folder: open it, read its tables.
 writer           Writes a run folder whole or not at all.
 kpis             Headline numbers of a run, from its tables alone.
+step_kpis        Train steps: their time and its parts, tokens per GPU-second, the time of more steps.
+staleness        How old the weights behind what was trained were.
+slowest          The slowest hundredth of the trajectories, and what they cost.
+bubble           The ledger as bubble by cause and as fate of generation.
+interval         A mean with its confidence interval.
+replications     One run folder, or a folder of several.
+measured         What a comparison needs of one run.
+comparison       Runs paired: differences with intervals, and what explains them.
+labels           Label columns without a string per row.
 tail             The tail of a run: its last tenth of trajectories.
 held             Gauges as functions of time.
 timeline         Gauges cut into a few slices of time.

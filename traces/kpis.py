@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rollsim.traces.held import Held, held
+from rollsim.traces.labels import has_label
 from rollsim.traces.tail import Tail, tail
 
 PERCENTS = (50, 95, 99)
@@ -124,7 +125,7 @@ def kpis(tables: Mapping[str, pa.Table]) -> Kpis:
         _counts(rollouts, name)
         for name in ("prompt_tokens", "output_tokens", "cached_tokens", "recomputed_tokens", "num_preempted", "replica")
     )
-    finished = int((_labels(rollouts, "status") == "finished").sum())
+    finished = int(has_label(rollouts["status"], "finished").sum())
     makespan_s = _span(submit_s, end_s)
     queue_s = _floats(rollouts, "queue_s")
     ledger, gpu_s = _ledger(tables.get("ledger"))
@@ -221,7 +222,3 @@ def _floats(table: pa.Table, name: str) -> np.ndarray:
 def _counts(table: pa.Table, name: str) -> np.ndarray:
     """Return a column of whole numbers or flags; what is not known counts as 0."""
     return table[name].cast(pa.int64()).fill_null(0).to_numpy()
-
-
-def _labels(table: pa.Table, name: str) -> np.ndarray:
-    return table[name].cast(pa.string()).to_numpy(zero_copy_only=False)

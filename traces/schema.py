@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rollsim.traces.errors import closest
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 FINISH_REASONS = ("length", "stop", "abort", "error")
 STATUSES = ("finished", "aborted", "in_flight", "failed")
@@ -21,7 +21,7 @@ SEGMENT_KINDS = ("queue", "prefill", "decode", "reprefill", "tool")
 LEDGER_CATEGORIES = (
     "prefill", "decode", "reprefill", "draft", "verify", "host", "tail_bubble", "sync", "switch", "tool_wait",
     "throttled", "starved", "forward_backward", "logprob", "reference", "critic", "reward", "optimizer",
-    "communication", "failed", "idle",
+    "communication", "checkpoint", "warm_up", "failed", "idle",
 )  # fmt: skip
 FATES = ("trained", "discarded", "undecided")
 
@@ -30,6 +30,11 @@ _LABEL = pa.dictionary(pa.int32(), pa.string())
 
 def _int(name: str, unit: str, doc: str) -> pa.Field:
     return pa.field(name, pa.int64(), metadata={"unit": unit, "doc": doc})
+
+
+def _count(name: str, unit: str, doc: str) -> pa.Field:
+    """A whole number of one trajectory; half as wide, since there may be many millions of them."""
+    return pa.field(name, pa.int32(), metadata={"unit": unit, "doc": doc})
 
 
 def _float(name: str, unit: str, doc: str) -> pa.Field:
@@ -53,21 +58,24 @@ ROLLOUTS = _schema(
     "rollouts",
     _label("framework", "What produced the trajectory: rollsim, or a framework's name"),
     _label("run_id", "Run it belongs to"),
-    _int("step_trained", "", "Train step that consumed it"),
+    _count("step_trained", "", "Train step that consumed it"),
     _int("group_id", "", "Number of its group (the responses to one prompt) within the run"),
+    _int("prompt_id", "", "Number of its prompt in the data set"),
+    _count("visit", "", "How many groups of that prompt were started before"),
     pa.field("sample_id", pa.string(), metadata={"unit": "", "doc": "Its own name within the run"}),
-    _int("attempt", "", "How many earlier attempts there were"),
-    _int("prompt_tokens", "tokens", "Length of the prompt"),
-    _int("output_tokens", "tokens", "Tokens generated, over all turns"),
-    _int("env_tokens", "tokens", "Tokens added by tools and environment"),
-    _int("num_turns", "", "Model calls in the trajectory"),
+    _count("attempt", "", "How many earlier attempts there were: times it was interrupted and resumed"),
+    _flag("is_extra", "Drawn in addition to the recorded responses of its group"),
+    _count("prompt_tokens", "tokens", "Length of the prompt"),
+    _count("output_tokens", "tokens", "Tokens generated, over all turns"),
+    _count("env_tokens", "tokens", "Tokens added by tools and environment"),
+    _count("num_turns", "", "Model calls in the trajectory"),
     _label("finish_reason", "Why generation ended", FINISH_REASONS),
     _flag("is_truncated", "Its length is right-censored at max_output_tokens"),
-    _int("max_output_tokens", "tokens", "Limit that would have truncated it"),
+    _count("max_output_tokens", "tokens", "Limit that would have truncated it"),
     _float("reward", "", "Reward"),
-    _int("version_start", "", "Version of the weights that generated its first token"),
-    _int("version_end", "", "Version of the weights that generated its last token"),
-    _int("version_trained", "", "Version of the weights when its train step began"),
+    _count("version_start", "", "Oldest version of the weights in it: that of its first token"),
+    _count("version_end", "", "Version of the weights that generated its last token"),
+    _count("version_trained", "", "Version of the weights when its train step began"),
     _float("t_submit_s", "s", "It was handed to the rollout pool"),
     _float("t_start_s", "s", "It was first scheduled"),
     _float("t_first_token_s", "s", "Its first token was out"),
@@ -77,11 +85,13 @@ ROLLOUTS = _schema(
     _float("tool_s", "s", "Time in tools"),
     _float("reward_s", "s", "Time in the reward"),
     _float("queue_s", "s", "Time waiting for a replica"),
-    _int("cached_tokens", "tokens", "Prompt tokens found in the prefix cache at first admission"),
-    _int("recomputed_tokens", "tokens", "Tokens prefilled again after preemption"),
-    _int("num_preempted", "", "Times it was preempted"),
-    _int("replica", "", "Replica that finished it"),
+    _count("cached_tokens", "tokens", "Prompt tokens found in the prefix cache at first admission"),
+    _count("recomputed_tokens", "tokens", "Tokens prefilled again after preemption"),
+    _count("num_preempted", "", "Times it was preempted"),
+    _count("replica", "", "Replica that finished it"),
     _label("status", "Where it stands at the end of the run", STATUSES),
+    _label("fate", "What became of it", FATES),
+    _label("discard_reason", "Why it was discarded"),
 )
 
 SEGMENTS = _schema(
@@ -101,13 +111,19 @@ STEPS = _schema(
     _int("version", "", "Version of the weights it published"),
     _float("t0_s", "s", "Its training began"),
     _float("t1_s", "s", "Its training ended"),
-    _float("generate_s", "s", "Time the step waited for generation"),
-    _float("train_s", "s", "Forward, backward and optimizer"),
-    _float("weight_sync_s", "s", "Publishing the weights"),
-    _float("reward_s", "s", "Rewards"),
+    _float("published_s", "s", "Its weights were out, and the next step could begin"),
+    _float("generate_s", "s", "Time the step waited for trajectories; for rewards too, if reward_s is not known"),
+    _float("reward_s", "s", "Time it waited for rewards, after generation"),
+    _float("switch_s", "s", "Roles of GPUs changed, to training and back"),
+    _float("logprob_s", "s", "Passes without gradients: log-probabilities, reference, values"),
+    _float("train_s", "s", "Forward, backward and optimizer; passes without gradients too, if logprob_s is not known"),
+    _float("drain_s", "s", "Time it waited for running trajectories to end, or to stop, before the weights came"),
+    _float("weight_sync_s", "s", "Publishing the weights; all that follows training, where that is not known apart"),
     _int("trajectories", "", "Trajectories it consumed"),
     _int("prompt_tokens", "tokens", "Prompt tokens it consumed"),
     _int("output_tokens", "tokens", "Generated tokens it consumed"),
+    _float("staleness_mean", "", "Version when it began less oldest version in a trajectory, over its trajectories"),
+    _int("staleness_max", "", "Largest of these"),
 )
 
 SPANS = _schema(
@@ -136,6 +152,7 @@ LEDGER = _schema(
     _label("category", "What the GPUs did", LEDGER_CATEGORIES),
     _label("cause", "Why, where the category has several causes"),
     _label("fate", "What became of the work, once known", FATES),
+    _label("discard_reason", "Why the work was discarded"),
     _float("gpu_s", "GPU s", "GPU-seconds; all rows add up to GPUs times span"),
 )
 
@@ -170,12 +187,17 @@ def build(name: str, columns: Mapping[str, Any]) -> pa.Table:
     if len(set(lengths.values())) != 1:
         raise ValueError(f"table {name!r} needs columns of one length, given {lengths}")
     rows = next(iter(lengths.values()))
-    return pa.Table.from_arrays([_array(field, columns.get(field.name), rows) for field in schema], schema=schema)
+    # Columns of which nothing is known share their memory.
+    unknown_types = {field.type for field in schema if columns.get(field.name) is None}
+    unknown_of = {kind: pa.nulls(rows, kind) for kind in unknown_types}
+    arrays = [
+        unknown_of[field.type] if (values := columns.get(field.name)) is None else _array(field, values, rows)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _array(field: pa.Field, values: Any, rows: int) -> pa.Array:
-    if values is None:
-        return pa.nulls(rows, field.type)
     if not isinstance(values, np.ndarray | pa.Array):
         values = pa.repeat(pa.scalar(values), rows)
     array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)

@@ -6,7 +6,7 @@ blocks    KV pool with prefix cache           decode    progress as lines over t
 ends      preempt, finish, take out           schedule  one step, request by request
 cost      time of a step and of k steps       jump      k pure decode steps at once
 loop      run until a time, an end, idleness  touches   what the world does between steps
-steady    one step of a rank that only decodes
+steady    one step of a rank that only decodes  calls    what the world asks, one call each
 jit       the compiler                        cache     where it keeps what it compiled
 """
 

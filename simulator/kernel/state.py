@@ -312,7 +312,7 @@ def allocate(limits: EngineLimits, cost: Tables, capacity: int, spans: int = 0) 
     state = State(
         engine=engine,
         rank=rank,
-        request=np.zeros(capacity, REQUEST),
+        request=fresh(capacity),
         slot=_slots(d, capacity),
         segment=np.empty(d * limits.num_blocks if limits.prefix_caching else 1, SEGMENT),
         hold=np.empty(holds, HOLD),
@@ -343,6 +343,17 @@ def _readable(state: State) -> State:
     return State(*(a.view(np.recarray) if a.dtype.names else a for a in state))
 
 
+def fresh(requests: int) -> np.ndarray:
+    """REQUEST records of which nothing is known yet, as `start` to `out` will be filled in."""
+    q = np.zeros(requests, REQUEST)
+    q["rate"] = FP
+    q["admit_s"] = q["first_token_s"] = q["finish_s"] = -1.0
+    for name in ("parent", "hold_head", "run_first", "run_last", "heap_pos"):
+        q[name] = NONE
+    q["sched_step"] = q["idle_step"] = -2
+    return q
+
+
 def _slots(d: int, capacity: int) -> np.ndarray:
     slot = np.zeros((d, capacity), SLOT)
     slot["first_segment"] = slot["last_segment"] = NONE
@@ -358,7 +369,7 @@ def _table(dtype: np.dtype, *columns: np.ndarray) -> np.ndarray:
 
 def grow(state: State, capacity: int) -> State:
     """The same state with room for `capacity` requests."""
-    request = np.zeros(capacity, REQUEST)
+    request = fresh(capacity)
     request[: len(state.request)] = state.request
     slot = _slots(len(state.rank), capacity)
     slot[:, : len(state.request)] = state.slot

@@ -1,0 +1,90 @@
+"""`rollsim run`: a config through the whole loop."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rollsim.cli.console import EXIT_DONE, EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress
+
+
+def run(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file, or example:NAME (sync, async, ...).")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[A.B=VALUE]...", help="Settings over the config's, as train.steps=4.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="All that is random comes from it.")] = 0,
+    replications: Annotated[int, typer.Option(min=1, metavar="N", help="Runs with seeds from --seed on.")] = 1,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what the invariants found; exit 1 if one is broken.")
+    ] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the resolved config and stop.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a config: prompts, rollouts, rewards, train steps, new weights.
+
+    Prints step time with its parts, tokens per GPU, wall-clock and cost, bubble by cause, staleness, the slowest 1 %
+    and what is fitted, assumed and extrapolated.
+
+    \b
+    rollsim run example:sync
+    rollsim run example:async train.steps=4 policies.selection.eta=2 --out runs/a
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from rollsim.simulator import simulate
+    from rollsim.simulator.replications_report import summary, text
+    from rollsim.simulator.run_report import text as run_text
+    from rollsim.simulator.world_failed import WorldFailed
+    from rollsim.traces.writer import check_target
+
+    loaded = simulate.load(config, overrides or ())
+    if print_config:
+        _print_config(loaded.model_dump(mode="json"), as_json=as_json)
+        return
+    setups = simulate.replications(loaded, config, seed, replications)
+    targets = [None if out is None else simulate.replication_path(out, i, replications) for i in range(replications)]
+    for target in targets:
+        if target is not None:
+            check_target(target)
+    _note_compilation(quiet)
+    done: list[simulate.Simulated] = []
+    steps = loaded.train.steps
+    with progress("simulating", steps * replications, quiet) as shown:
+        for i, (setup, target) in enumerate(zip(setups, targets, strict=True)):
+            try:
+                done.append(simulate.simulate(setup, lambda n, before=i * steps: shown(before + n)))
+            except WorldFailed as error:
+                note(f"the world failed: {error}")
+                raise typer.Exit(EXIT_WORLD_FAILED) from None
+            if target is not None:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                simulate.write(done[-1], target)
+                note(f"wrote {target}", quiet)
+    broken = [finding for one in done for finding in one.broken]
+    document = done[0].document if replications == 1 else summary([one.document for one in done], seed)
+    if check:
+        document = document | {"findings": [finding.document() for one in done for finding in one.findings]}
+    emit(document, as_json, lambda: [run_text(document, done[0].wall_s) if replications == 1 else text(document)])
+    if check and not as_json:
+        for finding in broken or done[0].findings:
+            typer.echo(str(finding))
+    for finding in [] if check else broken:
+        note(str(finding))
+    raise typer.Exit(EXIT_WORLD_FAILED if broken else EXIT_DONE)
+
+
+def _print_config(document: dict[str, object], *, as_json: bool) -> None:
+    if as_json:
+        emit(document, as_json, list)
+        return
+    import yaml
+
+    typer.echo(yaml.safe_dump(document, sort_keys=False).rstrip())
+
+
+def _note_compilation(quiet: bool) -> None:
+    from rollsim.simulator.kernel import compile_notice
+
+    if text := compile_notice():
+        note(text, quiet)

@@ -1,0 +1,76 @@
+"""What the answer of a run rests on: engine, workload, policies, and what is fitted, assumed, extrapolated."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from rollsim.simulator.profile import Profile
+from rollsim.simulator.profile_store import load_profile
+from rollsim.simulator.setup import Setup
+from rollsim.simulator.train_cost import GRADES
+from rollsim.simulator.world import World
+
+
+def basis(world: World) -> dict[str, Any]:
+    """Return it as JSON, for the summary of a world that has run."""
+    setup = world.setup
+    config, shares = setup.config, setup.shares
+    profile = load_profile(config.model.profile)
+    band = profile.bias_band()
+    return {
+        "cluster": {
+            "gpus": config.cluster.gpus,
+            "usd_per_gpu_hour": config.cluster.usd_per_gpu_hour,
+            "rollout_gpus": shares.rollout_gpus,
+            "train_gpus": shares.train_gpus,
+            "shared": shares.shared,
+            "replicas": setup.replicas,
+            "gpus_per_replica": setup.gpus_per_replica,
+        },
+        "profile": {
+            "name": profile.name,
+            "model": profile.model.hf_name,
+            "dtype": profile.model.dtype,
+            "gpu": profile.gpu.name,
+            "tp": profile.parallelism.tp,
+            "engine": f"{profile.engine.name} {profile.engine.rules_version}",
+            "source": profile.source.name,
+            "cautions": list(profile.cautions),
+        },
+        "limits": asdict(setup.limits),
+        "workload": config.workload.model_dump(),
+        "train": config.train.model_dump(),
+        "policies": config.policies,
+        "hard_eta": setup.policies.hard_eta,
+        "claims": claims(setup, profile),
+        "bias": None if band is None else asdict(band),
+        "outside_range": _outside(world, profile),
+        "notes": list(setup.notes),
+    }
+
+
+def claims(setup: Setup, profile: Profile) -> list[dict[str, str]]:
+    """Grade of every part of the costs: those of the profile, then of the train step and the weight sync."""
+    path = setup.sync_cost.path
+    train = [{"part": f"train step: {name}", "grade": grade, "how": ""} for name, grade in GRADES.items()]
+    sync = {"part": f"weight sync: {setup.config.sync.path}", "grade": path.grade, "how": path.how}
+    switch = {"part": "switch of roles", "grade": "assumed", "how": "a fixed part, and offloaded bytes over a link"}
+    return [*(claim.model_dump() for claim in profile.claims), *train, sync, *([switch] if setup.shares.shared else [])]
+
+
+def _outside(world: World, profile: Profile) -> list[str]:
+    """Say what of the run lies outside the fitted range of the profile."""
+    engines = np.concatenate([replica.state.engine for replica in world.pool.replicas])
+    rows = world.trajectories.rows
+    if not len(rows):
+        return []
+    context = rows["prompt_tokens"] + rows["output_tokens"] - 1
+    again = (rows["num_preempted"] > 0) | (rows["attempts"] > 0)
+    return profile.outside_range(
+        max_batch=int(engines["max_batch"].max()),
+        max_context_tokens=int(context.max()),
+        max_kv_tokens=int(engines["max_blocks"].max()) * world.setup.limits.block_size,
+        max_prefill_tokens=int(engines["max_step_tokens"].max()),
+        max_prefill_context_tokens=int(np.maximum(rows["prompt_tokens"], np.where(again, context, 0)).max()),
+    )

@@ -1,0 +1,166 @@
+"""All that a world needs, resolved from a config: engine, workload, costs, shares of the GPUs."""
+
+from dataclasses import dataclass
+
+from rollsim.policies.base import Shares
+from rollsim.policies.readiness_batch import Batch
+from rollsim.simulator.config import Config
+from rollsim.simulator.costs import StepCost
+from rollsim.simulator.engine_options import EngineOptions, engine
+from rollsim.simulator.gpu_rates import rates
+from rollsim.simulator.limits import EngineLimits
+from rollsim.simulator.policy_settings import Policies
+from rollsim.simulator.profile import Profile
+from rollsim.simulator.profile_store import load_profile
+from rollsim.simulator.replica import unfit
+from rollsim.simulator.rng import Streams
+from rollsim.simulator.sync_cost import PATHS, Path, SyncCost
+from rollsim.simulator.train_cost import Rates, TrainCost
+from rollsim.simulator.view import Counts
+from rollsim.simulator.workload import Workload
+from rollsim.simulator.workload_source import open_workload
+from rollsim.traces.errors import BadInput, Fault
+
+GIB = 1024**3
+DEFAULT_UTILIZATION = 0.9
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A world's parts; `notes` say what a user should know."""
+
+    config: Config
+    policies: Policies
+    shares: Shares
+    limits: EngineLimits
+    step_cost: StepCost
+    gpus_per_replica: int
+    workload: Workload
+    train_cost: TrainCost
+    sync_cost: SyncCost
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """Optional passes of a train step."""
+        train = self.config.train
+        return frozenset(name for name in ("logprob", "reference", "critic") if getattr(train, name))
+
+    @property
+    def streams(self) -> bool:
+        """Whether a train step begins before it has all of its groups."""
+        return not isinstance(self.policies.readiness, Batch)
+
+    @property
+    def reward_s(self) -> float:
+        """Seconds from the end of a trajectory to its reward."""
+        return self.config.workload.reward_s
+
+    @property
+    def checkpoint_s(self) -> float:
+        """Seconds that the trainer needs to write a checkpoint."""
+        return self.config.train.checkpoint_s or 0.0
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the rollout pool."""
+        return self.shares.rollout_gpus // self.gpus_per_replica
+
+
+def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
+    """Build the parts; all that is random comes from `seed`.
+
+    Raises
+    ------
+    BadInput
+        Whatever does not fit together: names, memory, GPUs, lengths.
+    """
+    policies = config.built_policies(file)
+    profile = load_profile(config.model.profile)
+    shares = policies.allocation.shares(Counts(total_gpus=config.cluster.gpus))
+    size = profile.parallelism.gpus
+    if shares.rollout_gpus < size:
+        message = f"a replica of {profile.name} needs {size}"
+        raise BadInput(Fault(file, "policies.allocation", f"{shares.rollout_gpus} rollout GPUs", message=message))
+    train = config.train
+    train_cost = TrainCost(
+        profile.model,
+        rates(profile.gpu.name),
+        shares.train_gpus,
+        train.model_parallel,
+        train.recompute,
+        Rates(train.mfu, train.forward_mfu, train.link_bytes_per_s, train.exposed_communication),
+    )
+    resident_gib = _check_memory(config, profile, shares, train_cost, file)
+    found = engine(profile, _options(config, resident_gib / profile.gpu.memory_gib))
+    written = config.workload
+    workload = open_workload(
+        written.trace, written.law, Streams(seed), visits=written.visits, cap_tokens=written.cap_tokens, file=file
+    )
+    longest = workload.longest_prompt_tokens, workload.longest_output_tokens
+    if reason := unfit(found.limits, *longest):
+        message = f"its longest prompt has {longest[0]} tokens, its longest response {longest[1]}: {reason}"
+        raise BadInput(Fault(file, "workload", workload.name, message=message))
+    notes = [*found.notes, *workload.notes]
+    if left := shares.rollout_gpus % size:
+        notes.append(f"{left} rollout GPUs stay idle: a replica takes {size}")
+    return Setup(
+        config=config,
+        policies=policies,
+        shares=shares,
+        limits=found.limits,
+        step_cost=profile.step_cost(found.limits),
+        gpus_per_replica=size,
+        workload=workload,
+        seed=seed,
+        train_cost=train_cost,
+        sync_cost=_sync_cost(config, profile, shares, train_cost),
+        notes=tuple(notes),
+    )
+
+
+def _check_memory(config: Config, profile: Profile, shares: Shares, cost: TrainCost, file: str) -> float:
+    """Refuse train state that does not fit; returns the GiB of it that stay on the GPU while it generates."""
+    gib = cost.state_bytes / GIB
+    if gib > profile.gpu.memory_gib:
+        message = f"weights, gradients and optimizer take {gib:.0f} GiB a GPU, it has {profile.gpu.memory_gib} GiB"
+        raise BadInput(Fault(file, "cluster.gpus", shares.train_gpus, "more train GPUs", message=message))
+    return gib if shares.shared and not config.rollout.offload_train else 0.0
+
+
+def _options(config: Config, resident: float) -> EngineOptions:
+    rollout = config.rollout
+    utilization = rollout.gpu_memory_utilization
+    if resident:
+        utilization = min(utilization or DEFAULT_UTILIZATION, 1 - resident)
+    return EngineOptions(
+        max_num_seqs=rollout.max_num_seqs,
+        max_num_batched_tokens=rollout.max_num_batched_tokens,
+        max_model_len=rollout.max_model_len,
+        num_gpu_blocks_override=rollout.num_gpu_blocks_override,
+        gpu_memory_utilization=utilization,
+        enable_prefix_caching=rollout.enable_prefix_caching,
+        async_scheduling=rollout.async_scheduling,
+    )
+
+
+def _sync_cost(config: Config, profile: Profile, shares: Shares, train: TrainCost) -> SyncCost:
+    sync = config.sync
+    path = PATHS[sync.path]
+    stated = Path(
+        path.fixed_s if sync.fixed_s is None else sync.fixed_s,
+        path.bytes_per_s if sync.bytes_per_s is None else sync.bytes_per_s,
+        path.grade,
+        path.how,
+    )
+    width = 2 if profile.model.dtype == "bf16" else 1
+    offloaded = train.state_bytes if shares.shared and config.rollout.offload_train else 0.0
+    return SyncCost(
+        stated,
+        width * profile.model.parameters,
+        profile.parallelism.gpus,
+        offloaded,
+        sync.switch_fixed_s,
+        sync.host_bytes_per_s,
+    )

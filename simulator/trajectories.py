@@ -1,0 +1,73 @@
+"""Every trajectory of a run, one growing record array in the order of starts; those of a group are neighbours.
+
+Unknown times and numbers are -1.
+"""
+
+import numpy as np
+
+NOT_YET, TRAINED, DISCARDED = 0, 1, 2
+# Why a trajectory was discarded, by the number in its record.
+REASONS = ("stale", "no signal", "filtered", "round over", "stopped early", "validation")
+STALE, NO_SIGNAL, FILTERED, ROUND_OVER, STOPPED, VALIDATION = range(len(REASONS))
+
+TRAJECTORY = np.dtype(
+    [
+        ("group", "i8"),
+        ("prompt", "i8"),
+        ("t_submit_s", "f8"),
+        ("t_start_s", "f8"),
+        ("t_first_token_s", "f8"),
+        ("t_end_s", "f8"),
+        ("t_final_s", "f8"),
+        ("reward", "f4"),
+        ("visit", "i4"),
+        ("sample", "i4"),
+        ("attempts", "i4"),
+        ("prompt_tokens", "i4"),
+        ("target_tokens", "i4"),
+        ("output_tokens", "i4"),
+        ("cached_tokens", "i4"),
+        ("recomputed_tokens", "i4"),
+        ("num_preempted", "i4"),
+        ("replica", "i4"),
+        ("request", "i4"),
+        ("version_start", "i4"),
+        ("version_end", "i4"),
+        ("version_trained", "i4"),
+        ("step_trained", "i4"),
+        ("fate", "i1"),
+        ("reason", "i1"),
+        ("truncated", "?"),
+        ("extra", "?"),
+    ],
+    align=True,
+)
+
+_UNKNOWN = np.full(1, -1, TRAJECTORY)
+for _name in ("attempts", "output_tokens", "fate", "truncated", "extra"):
+    _UNKNOWN[_name] = 0
+_UNKNOWN["reward"] = np.nan
+
+
+class Trajectories:
+    """The records; `rows` is a view of those in use, valid until the next `add`."""
+
+    def __init__(self) -> None:
+        self._records = np.empty(1024, TRAJECTORY)
+        self.n = 0
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Records in use."""
+        return self._records[: self.n]
+
+    def add(self, count: int) -> slice:
+        """Append records of which nothing is known; returns where."""
+        first = self.n
+        self.n += count
+        if self.n > len(self._records):
+            longer = np.empty(max(self.n, 2 * len(self._records)), TRAJECTORY)
+            longer[:first] = self._records[:first]
+            self._records = longer
+        self._records[first : self.n] = _UNKNOWN
+        return slice(first, self.n)

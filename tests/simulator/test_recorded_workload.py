@@ -1,0 +1,83 @@
+"""Replay of recorded groups."""
+
+import numpy as np
+import pytest
+
+from rollsim.simulator.recorded_workload import RecordedWorkload
+from rollsim.simulator.rng import Streams
+from rollsim.simulator.workload_source import open_workload
+from rollsim.traces.errors import BadInput
+from rollsim.traces.requests import read_requests
+
+ROWS = [(100, 10, "b"), (50, 7, "a"), (100, 20, "b"), (50, 9, "a"), (50, 8, "a"), (30, 5, "")]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("prompt_tokens,output_tokens,group\n" + "".join(f"{p},{o},{g}\n" for p, o, g in ROWS))
+    return read_requests(path)
+
+
+def groups(workload, prompts, samples, **keys):
+    return workload.draw(np.array(prompts)[:, None], np.arange(samples), **keys)
+
+
+def test_the_first_pass_is_as_recorded(trace):
+    workload = RecordedWorkload(trace, Streams(0))
+    assert len(workload) == 3
+    drawn = groups(workload, [0, 1], 2)
+    assert drawn.output_tokens.tolist() == [[10, 20], [7, 9]]
+    assert drawn.prompt_tokens.tolist() == [[100, 100], [50, 50]]
+    assert not drawn.extra.any()
+    assert np.isnan(drawn.reward).all()
+    assert groups(workload, [2], 1).output_tokens.tolist() == [[5]], "a request without a group is one of its own"
+    assert (workload.longest_prompt_tokens, workload.longest_output_tokens) == (100, 20)
+
+
+def test_extras_are_flagged_and_come_from_within_the_group(trace):
+    drawn = groups(RecordedWorkload(trace, Streams(0)), [0, 1], 400)
+    assert drawn.extra.sum(axis=1).tolist() == [398, 397]
+    assert drawn.extra_share == pytest.approx((398 + 397) / 800)
+    # Log lengths of b: ln 10 and ln 20; blurred around each of the two.
+    logs = np.log(drawn.output_tokens[0, 2:])
+    assert np.log([10, 20]).mean() == pytest.approx(logs.mean(), abs=0.1)
+    assert drawn.output_tokens[0].max() <= 20
+
+
+def test_the_blur_is_silvermans(trace):
+    logs = [np.log([10, 20]), np.log([7, 9, 8]), np.log([5])]
+    squares = sum(((x - x.mean()) ** 2).sum() for x in logs)
+    expected = 0.9 * np.sqrt(squares / (6 - 3)) * 2 ** (-1 / 5)
+    # One number is needed from inside: no drawn length shows the width alone.
+    assert RecordedWorkload(trace, Streams(0))._blur[0] == pytest.approx(expected)
+
+
+def test_laps_and_visits_redraw_or_reuse(trace):
+    redrawn, reused = RecordedWorkload(trace, Streams(3)), RecordedWorkload(trace, Streams(3), visits="reuse")
+    laps = np.arange(40) * 3
+    assert set(groups(redrawn, laps, 2).output_tokens.ravel().tolist()) == {10, 20}
+    assert len({tuple(row) for row in groups(redrawn, laps, 2).output_tokens.tolist()}) == 4
+    assert {tuple(row) for row in groups(reused, laps, 2).output_tokens.tolist()} == {(10, 20)}
+    assert groups(reused, [1], 3, visit=5).output_tokens.tolist() == [[7, 9, 8]]
+
+
+def test_inv_11_a_response_depends_on_its_keys_alone(trace):
+    workload = RecordedWorkload(trace, Streams(1))
+    whole = groups(workload, range(30), 5, visit=2)
+    for prompt in (0, 7, 29):
+        for sample in (0, 4):
+            one = workload.draw(prompt, sample, visit=2)
+            assert one.output_tokens == whole.output_tokens[prompt, sample]
+
+
+@pytest.mark.parametrize("given", [{}, {"trace": "example:grpo", "law": "rollpacker-math-14b"}])
+def test_one_of_trace_and_law(given):
+    with pytest.raises(BadInput, match=r"one of workload\.trace"):
+        open_workload(given.get("trace"), given.get("law"), Streams(0))
+
+
+def test_a_cap_belongs_to_a_law():
+    with pytest.raises(BadInput, match="cap_tokens"):
+        open_workload("example:grpo", None, Streams(0), cap_tokens=100)
+    assert open_workload(None, "rollpacker-math-14b", Streams(0), cap_tokens=100).longest_output_tokens == 100
