@@ -33,7 +33,7 @@ sync_cost          What new weights and a switch of roles cost.
 workload           Responses by key: drawn from a length law; `recorded_workload` replays a trace.
 workload_source    The workload that a config names.
 length_law         A length law as a document; `length_body`, `lengths`, `pass_rates` compute it, `law_store` finds it.
-rng                Random streams addressed by key.
+rng                Random streams addressed by key; `draw_ahead` remembers neighbouring ones.
 documents          JSON and YAML documents, validated.
 simulate           One config, run.
 replications_report  Several seeds of one config.

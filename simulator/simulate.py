@@ -84,16 +84,18 @@ def simulate(setup: Setup, on_step: Callable[[int], None] | None = None) -> Simu
     began_s = time.perf_counter()
     world = World(setup, on_step=on_step)
     world.run()
-    made = tables(world)
+    made, rests, leases, span_s = tables(world), basis(world), world.leases.all, world.end_s
+    # Its records are as large as the tables.
+    del world
     findings = check(
         made,
         gpus=setup.config.cluster.gpus,
-        span_s=world.end_s,
+        span_s=span_s,
         hard_eta=setup.policies.hard_eta,
         streams=setup.streams,
-        leases=world.leases.all,
+        leases=leases,
     )
-    document = run_document.document(made, basis(world))
+    document = run_document.document(made, rests)
     return Simulated(setup, made, document, findings, time.perf_counter() - began_s)
 
 
