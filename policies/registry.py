@@ -45,8 +45,8 @@ BUILT_IN: Mapping[str, Mapping[str, type]] = {
     "allocation": {"colocate": Colocate, "static_split": StaticSplit},
 }
 
-# Points whose Protocol stands but that the world does not ask yet; the Protocol may still change.
-UNSTABLE = tuple(point for point in POINTS if point not in BUILT_IN)
+# Points without a second policy: their Protocol may still change. Those without any are not asked yet.
+UNSTABLE = tuple(point for point in POINTS if len(BUILT_IN.get(point, ())) < 2)
 
 # Points where several policies compose (`compose`); the others hold one.
 COMPOSED = ("admission", "routing", "selection")
@@ -60,7 +60,7 @@ def find(point: str, name: str, file: str, place: str) -> type:
     BadInput
         Naming `place` in `file`, what is allowed there, and the closest name.
     """
-    if point in UNSTABLE:
+    if point in POINTS and point not in BUILT_IN:
         message = "this decision point has no policy that can be chosen yet"
         raise BadInput(Fault(file, place, name, message=message))
     if point not in BUILT_IN:

@@ -9,6 +9,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, Validati
 from rollsim.policies.admission_fixed_batch import FixedBatch
 from rollsim.policies.allocation_colocate import Colocate
 from rollsim.policies.readiness_batch import Batch
+from rollsim.policies.round_end_first_k import FirstK
+from rollsim.policies.selection_in_order import InOrder
 from rollsim.simulator.model_faults import model_faults
 from rollsim.simulator.policy_settings import Policies, build_policies
 from rollsim.simulator.profile_parts import Part, Seconds
@@ -197,6 +199,9 @@ def _train_faults(config: Config, policies: Policies | None, file: str) -> list[
             faults.append(
                 Fault(file, "policies.admission.over_issue", policy.over_issue, "0 with ahead", message=message)
             )
+    if isinstance(policies.round_end, FirstK) and any(isinstance(p, InOrder) for p in policies.selection.policies):
+        message = "in_order waits for the groups that a closed round leaves unfinished"
+        faults.append(Fault(file, "policies.selection", "in_order", "without round_end first_k", message=message))
     streams = not isinstance(policies.readiness, Batch)
     if streams and train.epochs > 1:
         message = "what streams into the trainer is seen once"

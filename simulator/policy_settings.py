@@ -89,7 +89,7 @@ def build_policies(written: Mapping[str, Any], file: str) -> tuple[Policies | No
             faults.append(
                 Fault(file, f"policies.{point}", None, names, closest(point, known), "no such decision point")
             )
-        elif point in registry.UNSTABLE:
+        elif point not in registry.BUILT_IN:
             message = "this decision point has no policy that can be chosen yet"
             faults.append(Fault(file, f"policies.{point}", message=message))
     built: dict[str, list[Any]] = {}

@@ -10,7 +10,7 @@ from rollsim.policies.base import Prompt, Unit, Waiting
 from rollsim.simulator.groups import Groups
 from rollsim.simulator.pool import Pool
 from rollsim.simulator.setup import Setup
-from rollsim.simulator.trajectories import DISCARDED, NOT_YET, ROUND_OVER, STOPPED, VALIDATION, Trajectories
+from rollsim.simulator.trajectories import DISCARDED, NOT_YET, ROUND_OVER, VALIDATION, Trajectories
 from rollsim.simulator.view import Counts
 from rollsim.simulator.world_failed import WorldFailed
 
@@ -222,14 +222,6 @@ class Rollout:
         self.pool.take_out(self.view.now_s, running)
         rows["t_end_s"][rows["t_end_s"] > self.view.now_s] = -1.0
         rows["t_end_s"][running] = -1.0
-
-    def stop(self, numbers: np.ndarray) -> None:
-        """Stop trajectories early; their groups go on without them."""
-        rows = self.trajectories.rows
-        taken = self.pool.take_out(self.view.now_s, numbers)
-        rows["fate"][taken], rows["reason"][taken] = DISCARDED, STOPPED
-        if len(taken):
-            self._ended(taken)
 
     def drop(self, units: Sequence[Unit], reason: int) -> None:
         """Take finished groups out of the buffer: no step will use them."""

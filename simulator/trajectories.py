@@ -5,10 +5,12 @@ Unknown times and numbers are -1.
 
 import numpy as np
 
+from rollsim.simulator.kernel.state import readable
+
 NOT_YET, TRAINED, DISCARDED = 0, 1, 2
 # Why a trajectory was discarded, by the number in its record.
-REASONS = ("stale", "no signal", "filtered", "round over", "stopped early", "validation")
-STALE, NO_SIGNAL, FILTERED, ROUND_OVER, STOPPED, VALIDATION = range(len(REASONS))
+REASONS = ("stale", "no signal", "filtered", "round over", "validation")
+STALE, NO_SIGNAL, FILTERED, ROUND_OVER, VALIDATION = range(len(REASONS))
 
 TRAJECTORY = np.dtype(
     [
@@ -53,7 +55,7 @@ class Trajectories:
     """The records; `rows` is a view of those in use, valid until the next `add`."""
 
     def __init__(self) -> None:
-        self._records = np.empty(1024, TRAJECTORY)
+        self._records = readable(np.empty(1024, TRAJECTORY))
         self.n = 0
 
     @property
@@ -66,7 +68,7 @@ class Trajectories:
         first = self.n
         self.n += count
         if self.n > len(self._records):
-            longer = np.empty(max(self.n, 2 * len(self._records)), TRAJECTORY)
+            longer = readable(np.empty(max(self.n, 2 * len(self._records)), TRAJECTORY))
             longer[:first] = self._records[:first]
             self._records = longer
         self._records[first : self.n] = _UNKNOWN

@@ -340,7 +340,12 @@ def _readable(state: State) -> State:
     """Without the compiler, records need attribute access from Python."""
     if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         return state
-    return State(*(a.view(np.recarray) if a.dtype.names else a for a in state))
+    return State(*(readable(a) for a in state))
+
+
+def readable(array: np.ndarray) -> np.ndarray:
+    """Return the array as the kernel's code reads it, compiled or not."""
+    return array.view(np.recarray) if array.dtype.names and numba.config.DISABLE_JIT else array  # type: ignore[attr-defined]
 
 
 def fresh(requests: int) -> np.ndarray:

@@ -95,6 +95,7 @@ def test_print_config_is_a_config(rollsim, tmp_path):
         (("example:sync", "policies.admission={use: fixed_batch, ahed: 1}"), ["did you mean 'ahead'"]),
         (("example:sync", "policies.admission={use: fixed_batch, ahead: 1}"), ["shared GPUs"]),
         (("example:sync", "policies.round_end={use: first_k, unfinished: karry}"), ["carry, drop, keep"]),
+        (("example:partial", "policies.selection=in_order"), ["closed round"]),
         (("example:async", "train.epochs=2", "policies.readiness=streaming"), ["train.epochs"]),
         (("example:sync", "train.publish=mini_batch"), ["train.publish"]),
         (("example:sync", "workload.law=rollpacker-math-14b"), ["one of workload.trace"]),

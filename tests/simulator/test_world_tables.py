@@ -12,7 +12,7 @@ from rollsim.simulator.kernel import state
 from rollsim.simulator.leases import Leases
 from rollsim.simulator.segments import segments
 from rollsim.simulator.setup import resolve
-from rollsim.simulator.trajectories import DISCARDED, STALE, STOPPED, TRAINED, Trajectories
+from rollsim.simulator.trajectories import DISCARDED, ROUND_OVER, STALE, TRAINED, Trajectories
 from rollsim.simulator.world import World
 from rollsim.simulator.world_tables import rollouts, spans, steps, tables
 
@@ -42,7 +42,7 @@ def records(**columns) -> np.ndarray:
         "version_trained": [2, -1, -1, 2, -1],
         "step_trained": [1, -1, -1, 1, -1],
         "fate": [TRAINED, DISCARDED, DISCARDED, TRAINED, 0],
-        "reason": [-1, STALE, STOPPED, -1, -1],
+        "reason": [-1, STALE, ROUND_OVER, -1, -1],
     }
     trajectories = Trajectories()
     trajectories.add(5)
@@ -60,7 +60,7 @@ def test_rollouts_by_hand():
     assert seen["is_truncated"] == [False, False, None, True, None]
     assert seen["max_output_tokens"] == [90] * 5
     assert seen["fate"] == ["trained", "discarded", "discarded", "trained", "undecided"]
-    assert seen["discard_reason"] == [None, "stale", "stopped early", None, None]
+    assert seen["discard_reason"] == [None, "stale", "round over", None, None]
     assert seen["step_trained"] == [1, None, None, 1, None]
     assert seen["t_end_s"] == [2.0, 3.0, 1.0, 9.0, None]
     assert seen["reward"] == [1.0, -1.0, 0.0, 1.0, None], "a reward that nobody has seen is not known"
@@ -86,7 +86,7 @@ def test_fates_by_tokens_generated_and_recomputed():
     assert ledgers.fate_shares(records()) == {
         ("trained", None): (20 + 95) / total,
         ("discarded", "stale"): 30 / total,
-        ("discarded", "stopped early"): 5 / total,
+        ("discarded", "round over"): 5 / total,
     }
 
 
