@@ -248,6 +248,16 @@ class Rollout:
         """When the next group whose members have ended becomes final [s]."""
         return self._final[0][0] if self._final else math.inf
 
+    def foreseen_end_s(self, *, validation: bool) -> float:
+        """When the last trajectory under way will end if nothing is touched, of validation or of all [s]."""
+        self.pool.foresee()
+        rows, groups = self.trajectories.rows, self.groups.rows
+        alive = groups["live"] > 0
+        members = self.groups.members(np.flatnonzero(alive & groups["validation"] if validation else alive))
+        ends = rows["t_end_s"][members[rows["request"][members] >= 0]]
+        later = ends[ends > self.view.now_s]
+        return float(later.max()) if len(later) else math.inf
+
     def foreseen_finals_s(self) -> np.ndarray:
         """When each group under way will be final if nothing is touched [s]."""
         self.pool.foresee()

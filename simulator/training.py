@@ -176,7 +176,7 @@ def _validate(world: "World", step: int) -> Process:
     train, view = world.setup.config.train, world.view
     t0_s = view.now_s
     world.rollout.validate(train.validation_prompts, train.validation_samples)
-    yield from world.wait_until(lambda: not world.rollout.validating)
+    yield from world.wait_until(lambda: not world.rollout.validating, validation=True)
     world.lane.until(view.now_s, "starved", "validation")
     world.span("validation", f"after step {step}", t0_s)
     world.rollout.hold = step + 1 == train.steps

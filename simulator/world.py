@@ -96,6 +96,7 @@ class World:
         self._ready: simpy.Event | None = None
         self._over: Callable[[], bool] | None = None
         self._told = self.env.event()
+        self._validates = False
         self._wake_s: float | None = None
 
     def run(self) -> None:
@@ -190,10 +191,11 @@ class World:
         self._ready = None
         return batch
 
-    def wait_until(self, over: Callable[[], bool]) -> Process:
-        """Until a wake of the world finds that it is over."""
+    def wait_until(self, over: Callable[[], bool], *, validation: bool = False) -> Process:
+        """Until a wake of the world finds that it is over: when all trajectories have ended, or those of validation."""
         if not over():
             self._over, self._told, self._wake_s = over, self.env.event(), None
+            self._validates = validation
             yield self._told
             self._over = None
 
@@ -255,9 +257,7 @@ class World:
     def _foreseen_wake_s(self) -> float:
         view = self.view
         if self._over is not None:
-            self.pool.foresee()
-            ends = self.trajectories.rows["t_end_s"]
-            return float(ends.max()) if len(ends) and ends.max() > view.now_s else math.inf
+            return self.rollout.foreseen_end_s(validation=self._validates)
         ends = self.rollout.foreseen_finals_s()
         if not len(ends):
             return math.inf
