@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rollsim.simulator.model_faults import model_faults
 from rollsim.traces.errors import BadInput, Fault, closest
 
 SUFFIXES = (".json", ".yaml", ".yml")
@@ -44,7 +45,7 @@ def parse_document(text: str, file: str, kind: type[M], schema_version: int, *, 
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise BadInput([_fault(file, kind, fault) for fault in error.errors(include_url=False)]) from None
+        raise BadInput(model_faults(error, kind, file, "$")) from None
 
 
 def _load(text: str, file: str, as_json: bool) -> object:
@@ -59,30 +60,3 @@ def _load(text: str, file: str, as_json: bool) -> object:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise BadInput(Fault(file, place, message=f"not YAML: {getattr(error, 'problem', error)}")) from None
-
-
-def _fault(file: str, kind: type[BaseModel], error: Any) -> Fault:
-    location: tuple[str | int, ...] = error["loc"]
-    place = "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
-    if error["type"] == "missing":
-        return Fault(file, place, message="missing")
-    if error["type"] == "extra_forbidden":
-        known = _keys(kind, location[:-1])
-        return Fault(file, place, None, ", ".join(known), closest(location[-1], known), "unknown key")
-    given = error["input"]
-    message = error["msg"].removeprefix("Value error, ")
-    shown = given if isinstance(given, str | int | float | bool) else None
-    near = None
-    if error["type"] == "literal_error" and isinstance(given, str):
-        near = closest(given, [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")])
-    return Fault(file, place, shown, closest=near, message=message)
-
-
-def _keys(kind: Any, path: tuple[str | int, ...]) -> list[str]:
-    """Keys that the object at a path may hold."""
-    for key in path:
-        if isinstance(key, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind = kind.model_fields[key].annotation
-        inner = [arg for arg in get_args(kind) if isinstance(arg, type) and issubclass(arg, BaseModel)]
-        kind = inner[0] if inner else kind
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
