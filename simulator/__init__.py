@@ -23,9 +23,8 @@ world              The clock, and who is asked when.
 rollout            Its rollout side: groups start, live, get rewards, wait in the buffer.
 training           Its training side: steps, publishing, switching, validation, checkpoints.
 pool               The rollout pool.
-run_ahead          One of its replicas, which runs alone between touches; `snapshot` brings it back.
 trajectories       Every trajectory of a run; `groups` every group.
-view               What policies see.
+view               What policies see; `answers` refuses what they must not answer.
 leases             GPUs leased one by one, and what their seconds went to.
 trainer            The parts of a train step and the account of the train pool.
 train_cost         What a train step costs; `gpu_rates` the peaks of the GPUs.

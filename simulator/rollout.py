@@ -2,11 +2,13 @@
 
 import heapq
 import math
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 
 from rollsim.policies.base import Prompt, Unit, Waiting
+from rollsim.simulator import answers
 from rollsim.simulator.groups import Groups
 from rollsim.simulator.pool import Pool
 from rollsim.simulator.setup import Setup
@@ -58,12 +60,12 @@ class Rollout:
         resumed, self._carried = self._carried, self._carried[:0]
         view.groups_carried = 0
         view.trajectories_in_flight += len(resumed)
-        count = self.setup.policies.admission.may_start(view)
+        allowed = self.setup.policies.admission.may_start(view)
+        count = answers.count("admission", allowed, -sys.maxsize, sys.maxsize, "groups")
         begun = np.empty(0, np.int64)
         if count > 0:
             chosen = self.setup.policies.prompts.choose(view, count)
-            if len(chosen) != count:
-                raise WorldFailed(f"INV-10: asked for {count} prompts, the policy chose {len(chosen)}")
+            answers.one_each("prompts", [prompt.prompt for prompt in chosen], count, "prompts")
             begun = self._begin(chosen, validation=False)
             view.groups_started += count
             view.groups_in_flight += count
@@ -103,11 +105,10 @@ class Rollout:
     def _dispatch(self, numbers: np.ndarray) -> None:
         rows, policies = self.trajectories.rows[numbers], self.setup.policies
         keys = policies.ordering.keys(self.view, Waiting(rows["group"], rows["output_tokens"]))
+        keys = answers.one_each("ordering", keys, len(numbers), "places in the queue")
         numbers = numbers[np.argsort(keys, kind="stable")]
-        routes = np.array(policies.routing.route(self.view, len(numbers)))
-        if routes.dtype == object or not ((routes >= 0) & (routes < len(self.pool.loads))).all():
-            raise WorldFailed("INV-10: routing named a replica that does not exist, or none")
-        self.pool.start(self.view.now_s, numbers, routes)
+        routes = policies.routing.route(self.view, len(numbers))
+        self.pool.start(self.view.now_s, numbers, answers.routes(routes, len(numbers), self.pool.replicas))
 
     def collect(self) -> int:
         """Take in what has ended by now; returns the finished trajectories."""
@@ -251,10 +252,11 @@ class Rollout:
     def foreseen_end_s(self, *, validation: bool) -> float:
         """When the last trajectory under way will end if nothing is touched, of validation or of all [s]."""
         self.pool.foresee()
+        if not validation:
+            return self.pool.last_end_s()
         rows, groups = self.trajectories.rows, self.groups.rows
-        alive = groups["live"] > 0
-        members = self.groups.members(np.flatnonzero(alive & groups["validation"] if validation else alive))
-        ends = rows["t_end_s"][members[rows["request"][members] >= 0]]
+        members = self.groups.members(np.flatnonzero((groups["live"] > 0) & groups["validation"]))
+        ends = rows["t_end_s"][members]
         later = ends[ends > self.view.now_s]
         return float(later.max()) if len(later) else math.inf
 
