@@ -11,6 +11,8 @@ from rollsim.simulator.world_failed import WorldFailed
 
 def count(point: str, answer: Any, least: int, most: float, of: str) -> int:
     """A whole number of `of` in a range; from admission 0 and less mean none."""
+    if type(answer) is int and least <= answer <= most:
+        return answer
     if not isinstance(answer, (int, np.integer)) or isinstance(answer, bool):
         raise WorldFailed(f"INV-10: {point} answered {answer!r}, not a number of {of}")
     if not least <= answer <= most:

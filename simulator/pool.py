@@ -68,6 +68,8 @@ class Pool:
         self._trajectories = trajectories
         self._every_finish = every_finish
         self._paused = False
+        # With `every_finish`: when `next_finish_s` has already recorded what ends.
+        self._collected_s = -math.inf
         self._leases: list[Lease] = []
         self._spent = np.zeros((len(_SPENT) + 1, replicas))
         self._under_way = 0
@@ -178,6 +180,7 @@ class Pool:
         while True:
             t_s, had_room = fleet.next_ends(self._fleet, self._trajectories.rows, limit_s)
             if had_room:
+                self._collected_s = t_s
                 return t_s
             self._fleet = fleet.with_longer_logs(self._fleet)
 
@@ -194,8 +197,9 @@ class Pool:
         """Numbers of the trajectories that ended up to t_s and were not collected before, their results recorded."""
         rows = self._trajectories.rows
         if self._every_finish:
-            while not fleet.collect(self._fleet, rows, t_s):
+            while t_s != self._collected_s and not fleet.collect(self._fleet, rows, t_s):
                 self._fleet = fleet.with_longer_logs(self._fleet)
+            self._collected_s = -math.inf
         else:
             self.foresee()
             fleet.collect_foreseen(self._fleet, rows, t_s)

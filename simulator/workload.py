@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from rollsim.simulator.draw_ahead import DrawAhead
 from rollsim.simulator.length_body import Floats
 from rollsim.simulator.length_law import LengthLaw
 from rollsim.simulator.lengths import Lengths
@@ -105,7 +104,6 @@ class LawWorkload:
         self.pass_rates = None if law.pass_rate is None else PassRates(law.pass_rate)
         self.streams = streams
         self.visits = visits
-        self._ahead = DrawAhead(streams)
 
     def draw(
         self,
@@ -133,15 +131,15 @@ class LawWorkload:
         """
         if self.visits == "reuse":
             visit = np.zeros_like(visit)
-        effect = self._ahead.normal("prompt.length", prompt)
-        own = self._ahead.normal("response.length", prompt, visit, sample, attempt)
+        effect = self.streams.normal("prompt.length", prompt)
+        own = self.streams.normal("response.length", prompt, visit, sample, attempt)
         tokens, truncated = self.lengths.draw(effect, own, version)
         shape = tokens.shape
         if self.pass_rates is None:
             rate = reward = np.full(shape, np.nan)
         else:
-            rate = self.pass_rates.of_prompt(effect, self._ahead.normal("prompt.difficulty", prompt))
-            luck = self._ahead.normal("response.luck", prompt, visit, sample, attempt)
+            rate = self.pass_rates.of_prompt(effect, self.streams.normal("prompt.difficulty", prompt))
+            luck = self.streams.normal("response.luck", prompt, visit, sample, attempt)
             reward = self.pass_rates.rewards(rate, own, luck, truncated)
         return Responses(
             prompt_tokens=_spread(self._prompt_tokens(prompt), shape),
@@ -154,7 +152,7 @@ class LawWorkload:
 
     def _prompt_tokens(self, prompt: ArrayLike) -> NDArray[np.int64]:
         law = self.lengths.law.prompt
-        natural = law.median_tokens * np.exp(law.sigma * self._ahead.normal("prompt.tokens", prompt))
+        natural = law.median_tokens * np.exp(law.sigma * self.streams.normal("prompt.tokens", prompt))
         return np.rint(np.clip(natural, 1, law.max_tokens)).astype(np.int64)
 
 

@@ -113,8 +113,8 @@ def _least_step_s(s, steps):
 @inline
 def _soonest_end_s(s, event_s):
     """Time before which no request ends [s]: no end comes before the next change of the batch, at `event_s`."""
-    if _ending(s):
-        return s.engine[0].now_s
+    if event_s > s.engine[0].now_s or _ending(s):
+        return event_s
     steps = ANY
     for d in range(len(s.rank)):
         steps = min(steps, _steps_to_end(s, d))
