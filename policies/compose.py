@@ -29,7 +29,7 @@ class Minimum:
 
     def may_start(self, view: View) -> int:
         """Ask all."""
-        return min(policy.may_start(view) for policy in self.policies)
+        return min([policy.may_start(view) for policy in self.policies])
 
 
 @dataclass(frozen=True)

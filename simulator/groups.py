@@ -23,16 +23,20 @@ FINAL = np.dtype(
 
 
 class Groups:
-    """Records in the order of starts; `rows` is a view of those in use, valid until the next `add`."""
+    """Records in the order of starts.
+
+    Attributes
+    ----------
+    rows : array of GROUP
+        View of the records in use, valid until the next `add`.
+    n : int
+        How many there are.
+    """
 
     def __init__(self) -> None:
         self._records = readable(np.empty(128, GROUP))
         self.n = 0
-
-    @property
-    def rows(self) -> np.ndarray:
-        """Records in use."""
-        return self._records[: self.n]
+        self.rows = self._records[:0]
 
     def add(self, first: int, sizes: np.ndarray, *, validation: bool) -> np.ndarray:
         """Append groups whose trajectories follow one another from `first` on; returns their numbers."""
@@ -42,7 +46,8 @@ class Groups:
             longer = readable(np.empty(max(self.n, 2 * len(self._records)), GROUP))
             longer[:n] = self._records[:n]
             self._records = longer
-        new = self._records[n : self.n]
+        self.rows = self._records[: self.n]
+        new = self.rows[n:]
         new["first"] = first + np.cumsum(sizes) - sizes
         new["size"] = new["live"] = sizes
         new["validation"] = validation

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rollsim.simulator.kernel import fleet, state
+from rollsim.simulator.kernel.jit import bind
 from rollsim.simulator.leases import Lease, Leases, Timeline
 from rollsim.simulator.limits import EngineLimits
 from rollsim.simulator.trajectories import Trajectories
@@ -73,6 +74,11 @@ class Pool:
         self._leases: list[Lease] = []
         self._spent = np.zeros((len(_SPENT) + 1, replicas))
         self._under_way = 0
+        rows = trajectories.rows
+        self._start = bind(fleet.start, self._fleet, self._saved, rows, 0.0, _NOBODY)
+        if every_finish:
+            self._next_ends = bind(fleet.next_ends, self._fleet, rows, 0.0)
+            self._collect = bind(fleet.collect, self._fleet, rows, 0.0)
 
     def states(self) -> list[state.State]:
         """State of each replica."""
@@ -146,7 +152,7 @@ class Pool:
             self._fleet = self._fleet._replace(ended=ended)
         numbers = numbers[np.argsort(routes, kind="stable")]
         while queued := len(numbers):
-            queued = fleet.start(self._fleet, self._saved, rows, t_s, numbers)
+            queued = self._start(self._fleet, self._saved, rows, t_s, numbers)
             numbers = numbers[queued:]
             if len(numbers):
                 self._make_room(int((rows["replica"][numbers] == rows["replica"][numbers[0]]).sum()), numbers[0])
@@ -178,7 +184,7 @@ class Pool:
         if self._fleet.used[0]:
             return -math.inf
         while True:
-            t_s, had_room = fleet.next_ends(self._fleet, self._trajectories.rows, limit_s)
+            t_s, had_room = self._next_ends(self._fleet, self._trajectories.rows, limit_s)
             if had_room:
                 self._collected_s = t_s
                 return t_s
@@ -197,7 +203,7 @@ class Pool:
         """Numbers of the trajectories that ended up to t_s and were not collected before, their results recorded."""
         rows = self._trajectories.rows
         if self._every_finish:
-            while t_s != self._collected_s and not fleet.collect(self._fleet, rows, t_s):
+            while t_s != self._collected_s and not self._collect(self._fleet, rows, t_s):
                 self._fleet = fleet.with_longer_logs(self._fleet)
             self._collected_s = -math.inf
         else:

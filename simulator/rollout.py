@@ -10,6 +10,7 @@ import numpy as np
 from rollsim.policies.base import Prompt, Unit, Waiting
 from rollsim.simulator import answers, groups
 from rollsim.simulator.groups import Groups
+from rollsim.simulator.kernel.jit import bind
 from rollsim.simulator.new_rows import NewRows
 from rollsim.simulator.pool import Pool
 from rollsim.simulator.setup import Setup
@@ -53,6 +54,11 @@ class Rollout:
         self._carried = np.empty(0, np.int64)
         self._final: list[tuple[float, int]] = []
         self._validation_visits = 0
+        known, some = (self.groups.rows, trajectories.rows), np.empty(0, np.int64)
+        self._count_off = bind(groups.count_off, *known, some, some)
+        self._rewarded_s = bind(groups.rewarded_s, *known, some, np.empty(0))
+        self._finals = bind(groups.finals, *known, some, np.empty(0, groups.FINAL))
+        self._oldest_under_way = bind(groups.oldest_under_way, self.groups.rows, some, 0)
 
     def admit(self) -> bool:
         """Resume what was interrupted and start what admission lets start; tells whether anything did."""
@@ -118,7 +124,7 @@ class Rollout:
     def _ended(self, numbers: np.ndarray) -> None:
         """Count off trajectories that have ended; a group whose last live one it was waits for its rewards."""
         over = np.empty(len(numbers), np.int64)
-        counted, n = groups.count_off(self.groups.rows, self.trajectories.rows, numbers, over)
+        counted, n = self._count_off(self.groups.rows, self.trajectories.rows, numbers, over)
         self.view.trajectories_in_flight -= counted
         if n:
             self._close(over[:n])
@@ -127,7 +133,7 @@ class Rollout:
         """Groups without live members: their rewards are due, or they were validation and nobody waits for them."""
         rows, validation = self.trajectories.rows, self.groups.rows["validation"][over]
         final_s = np.empty(len(over))
-        groups.rewarded_s(self.groups.rows, rows, over, final_s)
+        self._rewarded_s(self.groups.rows, rows, over, final_s)
         for group, t_s, validates in zip(over.tolist(), final_s.tolist(), validation.tolist(), strict=True):
             if not validates:
                 heapq.heappush(self._final, (t_s, group))
@@ -138,7 +144,7 @@ class Rollout:
 
     def _buffer(self, due: np.ndarray) -> None:
         view, finals = self.view, np.empty(len(due), groups.FINAL)
-        groups.finals(self.groups.rows, self.trajectories.rows, due, finals)
+        self._finals(self.groups.rows, self.trajectories.rows, due, finals)
         self.buffer += [Unit(group, *final) for group, final in zip(due.tolist(), finals.tolist(), strict=True)]
         view.groups_in_flight -= len(due)
         view.groups_buffered += len(due)
@@ -147,7 +153,7 @@ class Rollout:
     def _note_oldest(self) -> None:
         """Number of the oldest group under way; the next one to start if there is none."""
         waiting = np.array([group for _, group in self._final], np.int64)
-        self.view.oldest_under_way = groups.oldest_under_way(self.groups.rows, waiting, self.view.oldest_under_way)
+        self.view.oldest_under_way = self._oldest_under_way(self.groups.rows, waiting, self.view.oldest_under_way)
 
     def _alive(self) -> np.ndarray:
         """Groups with live members, but for validation."""

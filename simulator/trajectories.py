@@ -54,16 +54,20 @@ UNKNOWN["reward"] = np.nan
 
 
 class Trajectories:
-    """The records; `rows` is a view of those in use, valid until the next `add`."""
+    """The records.
+
+    Attributes
+    ----------
+    rows : array of TRAJECTORY
+        View of the records in use, valid until the next `add`.
+    n : int
+        How many there are.
+    """
 
     def __init__(self) -> None:
         self._records = readable(np.empty(1024, TRAJECTORY))
         self.n = 0
-
-    @property
-    def rows(self) -> np.ndarray:
-        """Records in use."""
-        return self._records[: self.n]
+        self.rows = self._records[:0]
 
     def add(self, new: np.ndarray) -> slice:
         """Append records; returns where."""
@@ -73,5 +77,6 @@ class Trajectories:
             longer = readable(np.empty(max(self.n, 2 * len(self._records)), TRAJECTORY))
             longer[:first] = self._records[:first]
             self._records = longer
-        self._records[first : self.n] = new
+        self.rows = self._records[: self.n]
+        self.rows[first:] = new
         return slice(first, self.n)

@@ -88,7 +88,7 @@ class World:
         self.spans: list[tuple[str, str, float, float]] = []
         self.wakes = 0
         self.end_s = 0.0
-        self.env = simpy.Environment()
+        self.env = simpy.Environment(0.0)
         # Finishes and groups since policies, and since watchers, were asked.
         self._heard, self._seen = [0, 0], [0, 0]
         # What the trainer waits for: groups to train on, or that something is over.

@@ -36,3 +36,16 @@ def _compile(function: Callable[..., Any], *, forceinline: bool) -> Any:
         return numba.njit(**options)(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+def bind(function: Any, *arguments: Any) -> Callable[..., Any]:
+    """What `function` was compiled to for arguments of the types of these.
+
+    Called so, numba does not look at the type of every array first, which takes longer than a short call; types other
+    than these are not noticed, so bind only where they cannot change.
+    """
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return function
+    signature = tuple(numba.typeof(argument) for argument in arguments)
+    function.compile(signature)
+    return function.get_overload(signature)
