@@ -11,6 +11,10 @@ admission_staleness_quota  What the trainer consumes within eta versions.
 admission_replica_batch    A batch for each empty replica.
 admission_backlog          A cap on what is buffered.
 admission_concurrency      A cap on trajectories under way.
+early_stop_never           Trajectories run to their own end.
+early_stop_token_cap       A cap on tokens, looked at from time to time.
+migration_none             Nothing moves.
+migration_repack           The tails of two replicas on one.
 ordering_fcfs              Older groups first.
 ordering_fresh_first       New trajectories before interrupted ones.
 routing_even_split         Equal contiguous parts, up front.

@@ -124,20 +124,24 @@ class Unit(NamedTuple):
     tokens: int
 
 
+class Running(NamedTuple):
+    """Trajectories on the replicas, as arrays of one length.
+
+    Number, group, tokens so far, oldest version in it (that of the replica before its first token), and replica.
+    """
+
+    trajectory: NDArray[np.int64]
+    group: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    oldest_version: NDArray[np.int64]
+    replica: NDArray[np.int64]
+
+
 class Waiting(NamedTuple):
     """Trajectories that are to be queued together, as arrays of one length: groups and tokens that they have so far."""
 
     group: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
-
-
-class Progress(NamedTuple):
-    """A trajectory under way: its number, group, tokens so far and oldest version in it."""
-
-    trajectory: int
-    group: int
-    output_tokens: int
-    oldest_version: int
 
 
 class Prompt(NamedTuple):
@@ -176,11 +180,10 @@ class Shares(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A trajectory that changes its replica, with its KV or without."""
+    """A trajectory that changes its replica, without its KV."""
 
     trajectory: int
     replica: int
-    copy_kv: bool
 
 
 class Speculation(NamedTuple):
@@ -232,9 +235,9 @@ class Routing(Policy, Protocol):
 
 
 class Migration(Policy, Protocol):
-    """What moves where; asked at ticks, in the tail, in tool gaps and when capacity changes."""
+    """What moves where; asked when a subscription of any policy wakes."""
 
-    def moves(self, view: View, running: Sequence[Progress]) -> Sequence[Move]: ...
+    def moves(self, view: View, running: Running) -> Sequence[Move]: ...
 
 
 class RoundEnd(Policy, Protocol):
@@ -248,9 +251,9 @@ class RoundEnd(Policy, Protocol):
 
 
 class EarlyStop(Policy, Protocol):
-    """Which of the running trajectories stop; asked at progress marks."""
+    """Which of the running trajectories stop, by number; asked when a subscription of any policy wakes."""
 
-    def stop(self, view: View, running: Sequence[Progress]) -> Sequence[int]: ...
+    def stop(self, view: View, running: Running) -> Sequence[int]: ...
 
 
 class Readiness(Policy, Protocol):
@@ -292,7 +295,7 @@ class Bubble(Policy, Protocol):
 class ToolWait(Policy, Protocol):
     """What becomes of the KV of a trajectory that waits for a tool."""
 
-    def kv(self, view: View, leaving: Progress) -> Literal["hold", "offload", "drop"]: ...
+    def kv(self, view: View, leaving: Running) -> Literal["hold", "offload", "drop"]: ...
 
 
 POINTS: Mapping[str, type] = {

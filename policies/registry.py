@@ -10,6 +10,10 @@ from rollsim.policies.admission_staleness_quota import StalenessQuota
 from rollsim.policies.allocation_colocate import Colocate
 from rollsim.policies.allocation_static_split import StaticSplit
 from rollsim.policies.base import POINTS
+from rollsim.policies.early_stop_never import Never
+from rollsim.policies.early_stop_token_cap import TokenCap
+from rollsim.policies.migration_none import Stay
+from rollsim.policies.migration_repack import Repack
 from rollsim.policies.ordering_fcfs import Fcfs
 from rollsim.policies.ordering_fresh_first import FreshFirst
 from rollsim.policies.prompts_in_order import InOrder as PromptsInOrder
@@ -38,6 +42,8 @@ BUILT_IN: Mapping[str, Mapping[str, type]] = {
     },
     "ordering": {"fcfs": Fcfs, "fresh_first": FreshFirst},
     "routing": {"even_split": EvenSplit, "least_load": LeastLoad},
+    "migration": {"none": Stay, "repack": Repack},
+    "early_stop": {"never": Never, "token_cap": TokenCap},
     "round_end": {"barrier": Barrier, "first_k": FirstK},
     "readiness": {"batch": Batch, "streaming": Streaming},
     "selection": {"drop_stale": DropStale, "drop_zero_variance": DropZeroVariance, "in_order": SelectionInOrder},

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from rollsim.policies.base import NEVER, Subscription, View
 
-
 _FEW = 16
 
 

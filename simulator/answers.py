@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rollsim.policies.base import Selected, Unit
+from rollsim.policies.base import Move, Running, Selected, Unit
 from rollsim.simulator.world_failed import WorldFailed
 
 
@@ -41,6 +41,21 @@ def routes(answer: Any, wanted: int, replicas: int) -> np.ndarray:
     if array.dtype.kind not in "iu" or not ((array >= 0) & (array < replicas)).all():
         raise WorldFailed(f"INV-10: routing named a replica that does not exist, or none; there are {replicas}")
     return array.astype(np.int64)
+
+
+def stopped_and_moved(
+    stopped: Sequence[int], moves: Sequence[Move], running: Running, replicas: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Trajectories that stop, that move, and where to, among those that run, each at most once."""
+    stops = np.array(list(stopped), np.int64)
+    moving = np.array([move.trajectory for move in moves], np.int64)
+    asked = np.concatenate([stops, moving])
+    if not np.isin(asked, running.trajectory).all() or len(np.unique(asked)) < len(asked):
+        raise WorldFailed("INV-10: early_stop or migration named a trajectory that it was not offered, or twice")
+    where = one_each("migration", [move.replica for move in moves], len(moves), "replicas").astype(np.int64)
+    if not ((where >= 0) & (where < replicas)).all():
+        raise WorldFailed(f"INV-10: migration named a replica that does not exist; there are {replicas}")
+    return stops, moving, where
 
 
 def selected(answer: Selected, offered: Sequence[Unit]) -> Selected:

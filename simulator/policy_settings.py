@@ -9,6 +9,8 @@ from rollsim.policies.admission_fixed_batch import FixedBatch
 from rollsim.policies.admission_staleness_quota import StalenessQuota
 from rollsim.policies.base import (
     Allocation,
+    EarlyStop,
+    Migration,
     Ordering,
     Policy,
     Prompts,
@@ -28,6 +30,8 @@ DEFAULTS: dict[str, Any] = {
     "admission": "fixed_batch",
     "ordering": "fcfs",
     "routing": "even_split",
+    "migration": "none",
+    "early_stop": "never",
     "round_end": "barrier",
     "readiness": "batch",
     "selection": [],
@@ -44,6 +48,8 @@ class Policies:
     admission: Minimum
     ordering: Ordering
     routing: FirstAnswer
+    migration: Migration
+    early_stop: EarlyStop
     round_end: RoundEnd
     readiness: Readiness
     selection: Chain
@@ -141,6 +147,8 @@ def _build(point: str, entry: Any, file: str, place: str, faults: list[Fault]) -
             faults.append(Fault(file, f"{place}.{key}", value, ", ".join(names), closest(value, names)))
         elif hints[key] is bool and not isinstance(value, bool):
             faults.append(Fault(file, f"{place}.{key}", value, "true, false"))
+        elif hints[key] is float and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+            faults.append(Fault(file, f"{place}.{key}", value, "a number above 0"))
         elif hints[key] is int and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             faults.append(Fault(file, f"{place}.{key}", value, "a whole number, at least 0"))
     faults += [

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rollsim.policies.base import Running
 from rollsim.simulator.kernel import fleet, state
 from rollsim.simulator.kernel.jit import bind
 from rollsim.simulator.leases import Lease, Leases, Timeline
@@ -46,6 +47,8 @@ class Pool:
         Unfinished trajectories on each replica, as the world knows.
     timeline : Timeline
         Why a replica stands still.
+    paused : bool
+        No replica makes steps until `swap`.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Pool:
         self.timeline = Timeline()
         self._trajectories = trajectories
         self._every_finish = every_finish
-        self._paused = False
+        self.paused = False
         # With `every_finish`: when `next_finish_s` has already recorded what ends.
         self._collected_s = -math.inf
         self._leases: list[Lease] = []
@@ -143,7 +146,7 @@ class Pool:
         """Dispatch trajectories to their replicas, in the order given."""
         rows = self._trajectories.rows
         rows["replica"][numbers] = routes
-        if not self._under_way and not self._paused:
+        if not self._under_way and not self.paused:
             self.timeline.mark(t_s, *TAIL)
         self._under_way += len(numbers)
         if self._under_way > len(self._fleet.ended):
@@ -168,11 +171,22 @@ class Pool:
         if not self._every_finish:
             self._saved = state.grow(self._saved, self._fleet.owner.shape[1])
 
+    def running(self, t_s: float, numbers: np.ndarray) -> Running:
+        """How far those of these trajectories have come that have not ended; every replica of theirs is touched."""
+        rows, n = self._trajectories.rows, len(numbers)
+        live, tokens, oldest = np.zeros(n, bool), np.zeros(n, np.int64), np.zeros(n, np.int64)
+        told = live, tokens, oldest
+        self._all(lambda k: fleet.progress(self._fleet, self._saved, rows, t_s, numbers, k, *told), 0, n)
+        numbers = numbers[live]
+        return Running(numbers, rows["group"][numbers], tokens[live], oldest[live], rows["replica"][numbers])
+
     def take_out(self, t_s: float, numbers: np.ndarray) -> np.ndarray:
         """Take trajectories out of their replicas without their KV; returns those that had not ended, in order."""
         rows, live = self._trajectories.rows, np.zeros(len(numbers), bool)
         self._all(lambda k: fleet.take_out(self._fleet, self._saved, rows, t_s, numbers, k, live), 0, len(numbers))
         self._under_way -= int(live.sum())
+        if live.any() and not self._under_way and not self.paused:
+            self.timeline.mark(t_s, *WAITS)
         return np.sort(numbers[live])
 
     def still_s(self) -> float:
@@ -214,20 +228,20 @@ class Pool:
         numbers = self._fleet.ended[:count].copy()
         self._fleet.used[0] = 0
         self._under_way -= count
-        if not self._under_way and not self._paused:
+        if not self._under_way and not self.paused:
             self.timeline.mark(float(rows["t_end_s"][numbers].max()), *WAITS)
         return numbers
 
     def pause(self, t_s: float, cause: str) -> None:
         """Stop all replicas at their next step boundary."""
         self.timeline.mark(t_s, "sync", cause)
-        self._paused = True
+        self.paused = True
         self._all(lambda i: fleet.pause(self._fleet, self._saved, t_s, i), 0, self.replicas)
 
     def swap(self, t_s: float, version: int, *, keep_kv: bool) -> None:
         """Go on with new weights."""
         self._swap(t_s, 0, self.replicas, version, keep_kv=keep_kv, pulls=False)
-        self._paused = False
+        self.paused = False
         self.timeline.mark(t_s, *(TAIL if self._under_way else WAITS))
 
     def pull(self, i: int, t_s: float, version: int, seconds: float) -> None:

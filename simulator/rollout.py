@@ -8,13 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from rollsim.policies.base import Prompt, Unit, Waiting
+from rollsim.policies.early_stop_never import Never
+from rollsim.policies.migration_none import Stay
 from rollsim.simulator import answers, groups
 from rollsim.simulator.groups import Groups
 from rollsim.simulator.kernel.jit import bind
 from rollsim.simulator.new_rows import NewRows
 from rollsim.simulator.pool import Pool
 from rollsim.simulator.setup import Setup
-from rollsim.simulator.trajectories import DISCARDED, NOT_YET, ROUND_OVER, VALIDATION, Trajectories
+from rollsim.simulator.trajectories import DISCARDED, NOT_YET, ROUND_OVER, STOPPED, VALIDATION, Trajectories
 from rollsim.simulator.view import Counts
 from rollsim.simulator.world_failed import WorldFailed
 
@@ -189,6 +191,30 @@ class Rollout:
         members = self.groups.members(self._alive())
         not_over = (rows["t_end_s"][members] < 0) | (rows["t_end_s"][members] > now_s)
         return members[not_over & (rows["request"][members] >= 0) & (rows["fate"][members] == NOT_YET)]
+
+    def stop_and_move(self) -> bool:
+        """Ask which trajectories stop early and which change their replica; tells whether any did."""
+        policies, view, rows = self.setup.policies, self.view, self.trajectories.rows
+        if isinstance(policies.early_stop, Never) and isinstance(policies.migration, Stay):
+            return False
+        running = self.pool.running(view.now_s, self._running())
+        stops, moving, where = answers.stopped_and_moved(
+            policies.early_stop.stop(view, running),
+            policies.migration.moves(view, running),
+            running,
+            self.pool.replicas,
+        )
+        stopped = self.pool.take_out(view.now_s, stops)
+        moved = self.pool.take_out(view.now_s, moving)
+        if len(moved):
+            rows["attempts"][moved] += 1
+            rows["t_end_s"][moved] = -1.0
+            order = np.argsort(moving)
+            self.pool.start(view.now_s, moved, where[order][np.searchsorted(moving[order], moved)])
+        if len(stopped):
+            rows["fate"][stopped], rows["reason"][stopped] = DISCARDED, STOPPED
+            self._ended(stopped)
+        return len(stopped) + len(moved) > 0
 
     def leave(self) -> None:
         """The run is over: note how far those have come that are under way."""

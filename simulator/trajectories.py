@@ -9,8 +9,8 @@ from rollsim.simulator.kernel.state import readable
 
 NOT_YET, TRAINED, DISCARDED = 0, 1, 2
 # Why a trajectory was discarded, by the number in its record.
-REASONS = ("stale", "no signal", "filtered", "round over", "validation")
-STALE, NO_SIGNAL, FILTERED, ROUND_OVER, VALIDATION = range(len(REASONS))
+REASONS = ("stale", "no signal", "filtered", "round over", "validation", "stopped")
+STALE, NO_SIGNAL, FILTERED, ROUND_OVER, VALIDATION, STOPPED = range(len(REASONS))
 
 TRAJECTORY = np.dtype(
     [

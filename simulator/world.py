@@ -29,6 +29,8 @@ Process = Generator[simpy.Event, Any, None]
 
 # Batches that selection may drop in a row before the world gives up.
 _HOPELESS = 100
+# Ticks in a row with nothing under way, after which nothing is expected to happen any more.
+_IDLE_TICKS = 10_000
 
 
 class World:
@@ -98,22 +100,27 @@ class World:
         self._over: Callable[[], bool] | None = None
         self._told = self.env.event()
         self._validates = False
+        # The next tick is the how manyth, and how many there were in a row in which nothing was under way.
+        self._ticks, self._idle_ticks = 1, 0
         self._wake_s: float | None = None
 
     def run(self) -> None:
         """Live until the last train step has published."""
         main = self.env.process(training(self))  # pyright: ignore[reportArgumentType] - it sees this file under two names
-        if self.wanted.every_s:
-            self.env.process(self._tick(self.wanted.every_s))
         while main.is_alive:
             control_s = self.env.peek()
-            wake_s = self._next_wake_s(control_s)
-            if wake_s <= control_s and wake_s < math.inf:
+            tick_s = self._ticks * self.wanted.every_s or math.inf
+            limit_s = min(control_s, tick_s)
+            wake_s = self._next_wake_s(limit_s)
+            if wake_s <= limit_s and wake_s < math.inf:
                 self._set_clock(wake_s)
                 self._wake()
-            elif control_s < math.inf:
+            elif control_s <= tick_s and control_s < math.inf:
                 self._wake_s = None
                 self.env.step()
+            elif tick_s < math.inf and self._hopes(control_s):
+                self._set_clock(tick_s)
+                self._tick()
             else:
                 raise WorldFailed(self._stuck())
         if isinstance(main.value, Exception):
@@ -147,12 +154,20 @@ class World:
             self.leases.end(lease, end_s)
         self.rollout.leave()
 
-    def _tick(self, every_s: float) -> Process:
+    def _hopes(self, control_s: float) -> bool:
+        """Whether something can still happen; if only policies can make it, they have so many ticks."""
+        view = self.view
+        stands = self.pool.paused or not (view.trajectories_in_flight or self.rollout.validating)
+        alone = control_s == math.inf and stands and self.rollout.next_final_s() == math.inf
+        self._idle_ticks = self._idle_ticks + 1 if alone else 0
+        return self._idle_ticks <= _IDLE_TICKS
+
+    def _tick(self) -> None:
         """Ask policies that want to be asked at fixed intervals."""
-        while True:
-            yield self.after(every_s)
-            self.look()
-            self._ask()
+        self._ticks += 1
+        self.look()
+        self._ask()
+        self._tell()
 
     def after(self, seconds: float) -> simpy.Event:
         """Event after so many seconds, at which the world's clock stands exactly there."""
@@ -275,6 +290,10 @@ class World:
                 watcher.look(self.view)
         if _due(self.wanted, self._heard) or self._all_ended:
             self._ask()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the trainer if what it waits for is there."""
         if self._over is not None and not self._told.triggered and self._over():
             self._told.succeed()
         elif self._ready is not None and not self._ready.triggered and (batch := self._try_batch()) is not None:
@@ -288,6 +307,8 @@ class World:
         if closing is not None:
             self.rollout.close_round(answers.word("round_end", closing, ("keep", "drop", "carry")))
             self.rollout.hold = True
+            self._wake_s = None
+        if self.rollout.stop_and_move():
             self._wake_s = None
         self.admit()
 

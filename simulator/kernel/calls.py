@@ -149,7 +149,7 @@ def look(s, until_s, horizon_s, recorded):
 
 
 @inline
-def _version_at(swap_s, swap_version, n, t_s):
+def version_at(swap_s, swap_version, n, t_s):
     """Version of the weights of the step that ended at t_s."""
     low, high = 0, n
     while high - low > 1:
@@ -173,7 +173,7 @@ def record(s, r, row, swap_s, swap_version, swaps, t_s):
     row.num_preempted = max(row.num_preempted, 0) + q.preemptions - (1 if row.output_tokens > 0 else 0)
     if row.output_tokens == 0 and q.out > 0:
         row.t_first_token_s = q.first_token_s
-        row.version_start = _version_at(swap_s, swap_version, swaps, q.first_token_s)
+        row.version_start = version_at(swap_s, swap_version, swaps, q.first_token_s)
     if q.out > 0:
-        row.version_end = _version_at(swap_s, swap_version, swaps, t_s)
+        row.version_end = version_at(swap_s, swap_version, swaps, t_s)
     row.output_tokens, row.t_end_s = q.out, t_s

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rollsim.simulator.kernel import calls, loop, snapshot, touches
+from rollsim.simulator.kernel import calls, decode, loop, snapshot, touches
 from rollsim.simulator.kernel.calls import ANY
 from rollsim.simulator.kernel.jit import i64, inline, jit
 from rollsim.simulator.kernel.state import FINISHED, NONE, State, fresh, grow, lengthen_spans, readable
@@ -154,6 +154,29 @@ def take_out(f, saved, rows, t_s, numbers, first, live):
         calls.record(s, r, row, f.swap_s[i], f.swap_version[i], i64(own.swaps), s.engine[0].now_s)
         live[k] = True
         f.loads[i] -= 1
+    return len(numbers)
+
+
+@jit
+def progress(f, saved, rows, t_s, numbers, first, live, tokens, oldest):
+    """How far trajectories first.. have come: whether they have not ended, tokens, and the oldest version in them.
+
+    That of the replica if they have no token yet. Returns the first for which a log lacked room.
+    """
+    for k in range(first, len(numbers)):
+        row = rows[numbers[k]]
+        i = i64(row.replica)
+        if not _touch(f, saved, i, t_s, i64(0)):
+            return k
+        s, own = at(f.state, i), f.replica[i]
+        r = i64(row.request)
+        live[k] = s.request[r].state < FINISHED
+        tokens[k] = decode.output_tokens(s, r)
+        oldest[k] = own.version
+        if row.version_start >= 0:
+            oldest[k] = row.version_start
+        elif tokens[k] > 0:
+            oldest[k] = calls.version_at(f.swap_s[i], f.swap_version[i], i64(own.swaps), s.request[r].first_token_s)
     return len(numbers)
 
 

@@ -91,7 +91,7 @@ def test_print_config_is_a_config(rollsim, tmp_path):
         (("example:sync", "train.step=3", "cluster.gpus=0"), ["did you mean 'steps'", "cluster.gpus"]),
         (("example:sync", "train.steps"), ["section.key=value"]),
         (("example:sync", "policies.routing=least_lod"), ["did you mean 'least_load'"]),
-        (("example:sync", "policies.migration=repack"), ["policies.migration"]),
+        (("example:sync", "policies.tool_wait=hold"), ["policies.tool_wait"]),
         (("example:sync", "policies.admission={use: fixed_batch, ahed: 1}"), ["did you mean 'ahead'"]),
         (("example:sync", "policies.admission={use: fixed_batch, ahead: 1}"), ["shared GPUs"]),
         (("example:sync", "policies.round_end={use: first_k, unfinished: karry}"), ["carry, drop, keep"]),

@@ -70,6 +70,10 @@ def worlds(draw):
         if draw(st.booleans()):
             policies["readiness"] = {"use": "streaming", "micro_groups": draw(st.integers(1, 3))}
     policies["selection"] = selection
+    if draw(st.integers(0, 3)) == 0:
+        policies["early_stop"] = {"use": "token_cap", "tokens": draw(st.integers(1, 60)), "every_s": 7.0}
+    if draw(st.integers(0, 3)) == 0:
+        policies["migration"] = {"use": "repack", "at_most": draw(st.integers(2, 8)), "every_s": 5.0}
     train = {"mini_batches": draw(st.integers(1, prompts * samples)), "validate_every": draw(st.sampled_from([0, 2]))}
     train |= {"validation_prompts": 2, "checkpoint_every": draw(st.sampled_from([0, 1])), "checkpoint_s": 1.0}
     reward = st.sampled_from([0.0, 1.0])
@@ -128,7 +132,8 @@ def test_inv_1_to_6_and_12_hold_in_random_worlds(arguments):
     assert [str(finding) for finding in found if not finding.ok] == []
     assert len(world.steps) == made.config.train.steps
     for step in world.steps:
-        assert step["trajectories"] == arguments["prompts"] * arguments["samples"]
+        full = arguments["prompts"] * arguments["samples"]
+        assert step["trajectories"] == full or (step["trajectories"] < full and "early_stop" in arguments["policies"])
 
 
 @given(arguments=worlds(), every=st.sampled_from([EVERY_FINISH, EVERY_GROUP]))

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from rollsim.simulator.trajectories import DISCARDED, NO_SIGNAL, NOT_YET, ROUND_OVER, STALE, TRAINED, VALIDATION
+from rollsim.simulator.trajectories import (
+    DISCARDED,
+    NO_SIGNAL,
+    NOT_YET,
+    ROUND_OVER,
+    STALE,
+    STOPPED,
+    TRAINED,
+    VALIDATION,
+)
 from tests.simulator.world.small import PULL_S, SPLIT, run, setup
 
 
@@ -223,3 +232,26 @@ def test_weights_after_each_mini_batch():
     assert world.view.updates == 4
     assert world.steps[0]["train_s"] == 20.0
     assert world.steps[0]["weight_sync_s"] == 4.0
+
+
+def test_early_stop():
+    """Looked at every 6 s: at 6 the longest of group 1 has 6 tokens, above the cap of 5; the other three train."""
+    policies = {"early_stop": {"use": "token_cap", "tokens": 5, "every_s": 6.0}, "routing": "least_load"}
+    world = run(setup(policies, [(3, 5), (4, 10)], gpus=2, steps=1))
+    rows = world.trajectories.rows
+    assert begins(world) == [6.0]
+    assert rows["reason"].tolist() == [-1, -1, -1, STOPPED]
+    assert rows["output_tokens"].tolist() == [3, 5, 4, 6]
+    assert world.steps[0]["trajectories"] == 3
+
+
+def test_repack():
+    """At 6 each replica has one left; replica 0's goes to replica 1, where one step makes its KV and its next token."""
+    policies = {"migration": {"use": "repack", "at_most": 2, "every_s": 6.0}, "routing": "least_load"}
+    world = run(setup(policies, [(3, 4), (10, 12)], gpus=2, steps=1))
+    rows = world.trajectories.rows
+    assert rows["replica"].tolist() == [0, 1, 1, 1]
+    assert rows["attempts"].tolist() == [0, 0, 1, 0]
+    assert rows["t_end_s"].tolist() == [3.0, 4.0, 10.0, 12.0]
+    assert rows["recomputed_tokens"].tolist() == [0, 0, 16 + 6, 0]
+    assert begins(world) == [12.0]
