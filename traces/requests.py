@@ -1,7 +1,8 @@
 """A request trace: when each request arrives, how long its prompt is and how much it generates. No text.
 
 A trace is Parquet, CSV or JSON lines with a column each for the prompt and output tokens and, optionally, the arrival,
-group, id and priority; `rollsim.traces.request_columns.ALIASES` lists the names under which each is known.
+group, id, priority, reward and whether it was truncated; `rollsim.traces.request_columns.ALIASES` lists the names under
+which each is known.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.examples import example_path
-from rollsim.traces.request_columns import RowFaults, match, missing, numbers, plain_array, times_s
+from rollsim.traces.request_columns import RowFaults, match, missing, numbers, plain_array, times_s, truths
 from rollsim.traces.request_files import RawTrace, read_file
 
 MAX_TOKENS = 2**31 - 1
@@ -50,6 +51,10 @@ class RequestTrace:
         SHA-256 of the content: the same for the same requests in another file format.
     notes
         What a user should know about how the file was read.
+    truncated
+        Whether each output was cut at a limit, bool, False where there is no value; None if the trace does not say.
+    reward
+        Reward of each, float64, NaN where there is no value; None if the trace has none.
     """
 
     path: str
@@ -63,6 +68,8 @@ class RequestTrace:
     unit: str
     content_hash: str
     notes: tuple[str, ...]
+    truncated: np.ndarray | None = None
+    reward: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -77,6 +84,7 @@ class RequestTrace:
         indices = np.arange(len(self))[chosen]
         names = ("arrival_s", "prompt_tokens", "output_tokens", "group", "priority", "rows")
         columns = {name: getattr(self, name)[indices] for name in names}
+        columns |= {name: values[indices] for name in _OUTCOMES if (values := getattr(self, name)) is not None}
         ids = None if self.ids is None else self.ids.take(pa.array(indices))
         return replace(self, ids=ids, content_hash=_hash(ids, columns), **columns)
 
@@ -110,7 +118,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     count = len(next(iter(chosen.values()))[1]) if chosen else 0
     if not count:
         raise BadInput(raw.faults or [Fault(text, message="holds no request", allowed="at least one")])
-    for meaning in ("arrival", "group", "id", "priority"):
+    for meaning in ("arrival", "group", "id", "priority", *_OUTCOMES):
         if meaning in chosen and chosen[meaning][1].null_count == count:
             notes.append(f"column {chosen[meaning][0]!r} is empty and not used")
             del chosen[meaning]
@@ -120,6 +128,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     priority = _whole(*chosen["priority"], faults, -_EXACT, _EXACT) if "priority" in chosen else np.zeros(count, int)
     group = _groups(*chosen["group"], faults) if "group" in chosen else np.full(count, -1)
     ids = _ids(*chosen["id"], faults) if "id" in chosen else None
+    outcomes = {name: _OUTCOMES[name](*chosen[name], faults) for name in _OUTCOMES if name in chosen}
     if not raw.faults and not faults.faults:
         _check_groups(group, prompt_tokens, chosen, faults)
     if raw.faults or faults.faults:
@@ -135,6 +144,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
         "group": group[order],
         "priority": priority[order],
         "rows": _rows(raw, count)[order],
+        **{name: values[order] for name, values in outcomes.items()},
     }
     ids = ids if ids is None else ids.take(pa.array(order))
     return RequestTrace(text, ids, unit=raw.unit, content_hash=_hash(ids, values), notes=tuple(notes), **values)
@@ -156,6 +166,20 @@ def _whole(column: str, array: pa.Array, faults: RowFaults, low: int, high: int)
         faults.add(usable & (values < low), column, "too small", allowed, array)
     faults.add(usable & (values > high), column, "too large", allowed, array)
     return np.where(usable & (np.abs(values) <= _EXACT), values, 0).astype(np.int64)
+
+
+def _flags(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
+    """Return a column as bool, having noted every value that is neither true nor false."""
+    values, absent, malformed = numbers(truths(array))
+    faults.add(malformed | (~absent & ~np.isin(values, (0, 1))), column, "not a flag", "true, false, 1 or 0", array)
+    return values == 1
+
+
+def _rewards(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
+    """Return a column as float64 with NaN for no value, having noted every value that is not a finite number."""
+    values, _, malformed = numbers(truths(array))
+    faults.add(malformed | np.isinf(values), column, "not a finite number", "a number, true, false or nothing", array)
+    return values
 
 
 def _arrivals(
@@ -246,8 +270,13 @@ def _rows(raw: RawTrace, count: int) -> np.ndarray:
 
 def _hash(ids: pa.StringArray | None, columns: dict[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
-    for name in ("arrival_s", "prompt_tokens", "output_tokens", "group", "priority"):
-        digest.update(columns[name].tobytes())
+    for name in ("arrival_s", "prompt_tokens", "output_tokens", "group", "priority", *_OUTCOMES):
+        if name in columns:
+            digest.update(columns[name].tobytes())
     if ids is not None:
         digest.update("\n".join(ids.to_pylist()).encode())
     return digest.hexdigest()
+
+
+# Columns that say how a response ended, and how each is read; a trace need not have them.
+_OUTCOMES = {"truncated": _flags, "reward": _rewards}
