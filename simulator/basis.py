@@ -51,12 +51,18 @@ def basis(world: World) -> dict[str, Any]:
 
 
 def claims(setup: Setup, profile: Profile) -> list[dict[str, str]]:
-    """Grade of every part of the costs: those of the profile, then of the train step and the weight sync."""
+    """Grade of every part of the costs and lengths: profile, train step, weight sync, switch of roles, length law."""
     path = setup.sync_cost.path
     train = [{"part": f"train step: {name}", "grade": grade, "how": ""} for name, grade in GRADES.items()]
     sync = {"part": f"weight sync: {setup.config.sync.path}", "grade": path.grade, "how": path.how}
     switch = {"part": "switch of roles", "grade": "assumed", "how": "a fixed part, and offloaded bytes over a link"}
-    return [*(claim.model_dump() for claim in profile.claims), *train, sync, *([switch] if setup.shares.shared else [])]
+    costs = [
+        *(claim.model_dump() for claim in profile.claims),
+        *train,
+        sync,
+        *([switch] if setup.shares.shared else []),
+    ]
+    return costs + [claim.model_dump() | {"part": f"lengths: {claim.part}"} for claim in setup.workload.claims]
 
 
 def _outside(world: World, profile: Profile) -> list[str]:

@@ -19,7 +19,7 @@ from rollsim.simulator.train_cost import Rates, TrainCost
 from rollsim.simulator.view import Counts
 from rollsim.simulator.workload import Workload
 from rollsim.simulator.workload_source import open_workload
-from rollsim.traces.errors import BadInput, Fault
+from rollsim.traces.errors import BadInput, Fault, gathering
 
 GIB = 1024**3
 DEFAULT_UTILIZATION = 0.9
@@ -76,8 +76,25 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
     BadInput
         Whatever does not fit together: names, memory, GPUs, lengths.
     """
-    policies = config.built_policies(file)
-    profile = load_profile(config.model.profile)
+    faults: list[Fault] = []
+    policies = profile = workload = None
+    with gathering(faults):
+        policies = config.built_policies(file)
+    with gathering(faults):
+        profile = load_profile(config.model.profile)
+    written = config.workload
+    with gathering(faults):
+        workload = open_workload(
+            written.trace,
+            written.law,
+            Streams(seed),
+            visits=written.visits,
+            cap_tokens=written.cap_tokens,
+            drift=written.drift or (),
+            file=file,
+        )
+    if policies is None or profile is None or workload is None:
+        raise BadInput(faults)
     shares = policies.allocation.shares(Counts(total_gpus=config.cluster.gpus))
     size = profile.parallelism.gpus
     if shares.rollout_gpus < size:
@@ -94,10 +111,6 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
     )
     resident_gib = _check_memory(config, profile, shares, train_cost, file)
     found = engine(profile, _options(config, resident_gib / profile.gpu.memory_gib))
-    written = config.workload
-    workload = open_workload(
-        written.trace, written.law, Streams(seed), visits=written.visits, cap_tokens=written.cap_tokens, file=file
-    )
     longest = workload.longest_prompt_tokens, workload.longest_output_tokens
     if reason := unfit(found.limits, *longest):
         message = f"its longest prompt has {longest[0]} tokens, its longest response {longest[1]}: {reason}"
