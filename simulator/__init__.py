@@ -37,7 +37,7 @@ rng                Random streams addressed by key; `draw_ahead` remembers neigh
 documents          JSON and YAML documents, validated.
 simulate           One config, run.
 replications_report  Several seeds of one config.
-split              Every split of the GPUs, run and compared.
+split              Every split of the GPUs, run and compared; `split_report` the outcome as text.
 world_failed       The world cannot go on.
 world_tables       A world that has run, as tables.
 segments           Spans of trajectories, from the kernel's logs.
