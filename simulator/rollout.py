@@ -140,7 +140,7 @@ class Rollout:
         """Groups without live members: their rewards are due, or they were validation and nobody waits for them."""
         rows, groups = self.trajectories.rows, self.groups.rows
         members = self.groups.members(over)
-        rows["t_final_s"][members] = rows["t_end_s"][members] + self.setup.reward_s
+        rows["t_final_s"][members] = rows["t_end_s"][members] + self.setup.reward_s(rows, members)
         final_s = np.maximum.reduceat(rows["t_final_s"][members], self._starts(over))
         for group, t_s in zip(over.tolist(), final_s.tolist(), strict=True):
             if not groups["validation"][group]:
@@ -268,5 +268,5 @@ class Rollout:
         if not len(live):
             return np.array([t_s for t_s, _ in self._final])
         members = self.groups.members(live)
-        final_s = np.maximum.reduceat(rows["t_end_s"][members] + self.setup.reward_s, self._starts(live))
+        final_s = np.maximum.reduceat(rows["t_end_s"][members] + self.setup.reward_s(rows, members), self._starts(live))
         return np.concatenate([final_s, [t_s for t_s, _ in self._final]])

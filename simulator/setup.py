@@ -2,17 +2,21 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from rollsim.policies.base import Shares
 from rollsim.policies.readiness_batch import Batch
 from rollsim.simulator.config import Config
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.engine_options import EngineOptions, engine
 from rollsim.simulator.gpu_rates import rates
+from rollsim.simulator.length_body import Floats
 from rollsim.simulator.limits import EngineLimits
 from rollsim.simulator.policy_settings import Policies
 from rollsim.simulator.profile import Profile
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.replica import unfit
+from rollsim.simulator.reward_latency import RewardLatency
 from rollsim.simulator.rng import Streams
 from rollsim.simulator.sync_cost import PATHS, Path, SyncCost
 from rollsim.simulator.train_cost import Rates, TrainCost
@@ -36,6 +40,7 @@ class Setup:
     step_cost: StepCost
     gpus_per_replica: int
     workload: Workload
+    reward_latency: RewardLatency
     train_cost: TrainCost
     sync_cost: SyncCost
     seed: int = 0
@@ -53,14 +58,13 @@ class Setup:
         return not isinstance(self.policies.readiness, Batch)
 
     @property
-    def reward_s(self) -> float:
-        """Seconds from the end of a trajectory to its reward."""
-        return self.config.workload.reward_s
-
-    @property
     def checkpoint_s(self) -> float:
         """Seconds that the trainer needs to write a checkpoint."""
         return self.config.train.checkpoint_s or 0.0
+
+    def reward_s(self, rows: np.ndarray, chosen: np.ndarray) -> float | Floats:
+        """Seconds from the end of the chosen trajectories to their rewards; `rows` are records of TRAJECTORY."""
+        return self.reward_latency.draw(rows["prompt"][chosen], rows["visit"][chosen], rows["sample"][chosen])
 
     @property
     def replicas(self) -> int:
@@ -126,6 +130,7 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
         step_cost=profile.step_cost(found.limits),
         gpus_per_replica=size,
         workload=workload,
+        reward_latency=RewardLatency(written.reward_s, Streams(seed)),
         seed=seed,
         train_cost=train_cost,
         sync_cost=_sync_cost(config, profile, shares, train_cost),
