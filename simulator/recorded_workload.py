@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike
 
 from rollsim.simulator.rng import Streams
 from rollsim.simulator.workload import Responses, Visits
+from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.requests import RequestTrace
 
 
@@ -17,7 +18,7 @@ class RecordedWorkload:
     drawn at random, with its length blurred by exp(h z) with z standard normal, h = 0.9 s m**(-1/5) (Silverman's rule
     of thumb, 1986, equation 3.31), s the pooled standard deviation of log lengths within groups and m the responses of
     the group. One that was truncated is not blurred, since its length is the limit; and none gets longer than the
-    longest recorded.
+    longest recorded. Responses of the trace that had not ended, and those that are extras themselves, are left out.
 
     Parameters
     ----------
@@ -33,11 +34,17 @@ class RecordedWorkload:
     notes : tuple of str
         What a user should know.
     longest_prompt_tokens, longest_output_tokens : int
+
+    Raises
+    ------
+    BadInput
+        If no response of the trace has ended.
     """
 
     def __init__(self, trace: RequestTrace, streams: Streams, *, visits: Visits = "redraw") -> None:
-        self.name, self.content_hash, self.notes = trace.path, trace.content_hash, trace.notes
-        self.claims = ()
+        self.name, self.content_hash, self.claims = trace.path, trace.content_hash, ()
+        trace, left_out = _recorded(trace)
+        self.notes = trace.notes + left_out
         self.streams, self.visits = streams, visits
         key = np.where(trace.group < 0, -1 - np.arange(len(trace)), trace.group)
         _, first, member_of, sizes = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
@@ -95,6 +102,28 @@ class RecordedWorkload:
             reward=np.array(self._reward[row]),
             extra=extra,
         )
+
+
+def _recorded(trace: RequestTrace) -> tuple[RequestTrace, tuple[str, ...]]:
+    """Return the responses whose length is recorded, and what is said of the others."""
+    none = np.zeros(len(trace), bool)
+    unfinished = none if trace.unfinished is None else trace.unfinished
+    extra = (none if trace.extra is None else trace.extra) & ~unfinished
+    kept = ~unfinished & ~extra
+    if not kept.any():
+        allowed = "at least one that has ended and was not drawn beyond its group"
+        message = f"none of its {len(trace):,} responses has a recorded length"
+        raise BadInput(Fault(trace.path, allowed=allowed, message=message))
+    whole = f"of {len(trace):,} responses of the trace"
+    notes = []
+    if unfinished.any():
+        share = "the longest are more often among them"
+        notes.append(f"{unfinished.sum():,} {whole} had not ended and are left out: {share}")
+    if extra.any():
+        notes.append(f"{extra.sum():,} {whole} were drawn beyond their group themselves and are left out")
+    if trace.reward is not None and (unknown := int(np.isnan(trace.reward[kept]).sum())):
+        notes.append(f"the rewards of {unknown:,} {whole} are not known")
+    return (trace if kept.all() else trace.select(kept)), tuple(notes)
 
 
 def _spread_within(values: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> float:

@@ -34,6 +34,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "priority": ("priority",),
     "truncated": ("is_truncated", "truncated"),
     "reward": ("reward", "is_correct"),
+    "unfinished": ("status",),
+    "extra": ("is_extra",),
 }  # fmt: skip
 REQUIRED = ("prompt_tokens", "output_tokens")
 EXAMPLES_SHOWN = 5

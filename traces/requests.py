@@ -1,8 +1,8 @@
 """A request trace: when each request arrives, how long its prompt is and how much it generates. No text.
 
 A trace is Parquet, CSV or JSON lines with a column each for the prompt and output tokens and, optionally, the arrival,
-group, id, priority, reward and whether it was truncated; `rollsim.traces.request_columns.ALIASES` lists the names under
-which each is known.
+group, id, priority, reward and how it ended; `rollsim.traces.request_columns.ALIASES` lists the names under which each
+is known. The ``rollouts`` table of a run is one.
 """
 
 import hashlib
@@ -23,6 +23,8 @@ MAX_TOKENS = 2**31 - 1
 _WHOLE = "a whole number from {low} to {high}"
 _EXACT = 2**53
 _CLOCK_TIME_S = 1e8
+ROLLOUTS = "rollouts.parquet"
+_NOT_ENDED = ("in_flight", "pending", "running", "aborted", "failed")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class RequestTrace:
         Whether each output was cut at a limit, bool, False where there is no value; None if the trace does not say.
     reward
         Reward of each, float64, NaN where there is no value; None if the trace has none.
+    unfinished
+        Whether its generation had not ended, or was aborted or failed, so that it could have become longer, bool; None
+        if the trace does not say.
+    extra
+        Whether it was drawn in addition to the recorded responses of its group, bool; None if the trace does not say.
     """
 
     path: str
@@ -70,6 +77,8 @@ class RequestTrace:
     notes: tuple[str, ...]
     truncated: np.ndarray | None = None
     reward: np.ndarray | None = None
+    unfinished: np.ndarray | None = None
+    extra: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -95,7 +104,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     Parameters
     ----------
     path
-        A file, or ``example:NAME`` for one of `rollsim.traces.examples`.
+        A file, the folder of a run, or ``example:NAME`` for one of `rollsim.traces.examples`.
 
     Raises
     ------
@@ -104,6 +113,11 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     """
     text = os.fspath(path)
     file = example_path(text.removeprefix("example:")) if text.startswith("example:") else Path(text)
+    if file.is_dir():
+        file /= ROLLOUTS
+        if not file.is_file():
+            allowed = f"a file, or the folder of a run, which holds {ROLLOUTS}"
+            raise BadInput(Fault(text, allowed=allowed, message="is a folder"))
     raw = read_file(file)
     absent = missing(text, raw.names)
     if absent:
@@ -180,6 +194,16 @@ def _rewards(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
     values, _, malformed = numbers(truths(array))
     faults.add(malformed | np.isinf(values), column, "not a finite number", "a number, true, false or nothing", array)
     return values
+
+
+def _unfinished(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
+    """Return whether each status is one of those whose length is not final; an unknown one counts as ended."""
+    array = plain_array(array)
+    if pa.types.is_nested(array.type):
+        faults.add(array.is_valid().to_numpy(zero_copy_only=False), column, "not a name", "a text or number", array)
+        return np.zeros(len(array), bool)
+    names = pc.utf8_lower(pc.utf8_trim_whitespace(array.cast(pa.string())))
+    return pc.is_in(names, pa.array(_NOT_ENDED)).to_numpy(zero_copy_only=False)
 
 
 def _arrivals(
@@ -279,4 +303,4 @@ def _hash(ids: pa.StringArray | None, columns: dict[str, np.ndarray]) -> str:
 
 
 # Columns that say how a response ended, and how each is read; a trace need not have them.
-_OUTCOMES = {"truncated": _flags, "reward": _rewards}
+_OUTCOMES = {"truncated": _flags, "reward": _rewards, "unfinished": _unfinished, "extra": _flags}

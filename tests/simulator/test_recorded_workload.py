@@ -1,11 +1,15 @@
 """Replay of recorded groups."""
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
+from rollsim.simulator import simulate
 from rollsim.simulator.recorded_workload import RecordedWorkload
 from rollsim.simulator.rng import Streams
+from rollsim.traces.errors import BadInput
 from rollsim.traces.requests import read_requests
+from rollsim.traces.run import Run
 
 ROWS = [(100, 10, "b"), (50, 7, "a"), (100, 20, "b"), (50, 9, "a"), (50, 8, "a"), (30, 5, "")]
 
@@ -107,3 +111,62 @@ def test_lone_requests_repeat_themselves_and_say_so(tmp_path):
     assert drawn.output_tokens.tolist() == [[10] * 4, [20] * 4]
     assert drawn.extra.mean() == 0.75
     assert any("no groups" in note for note in workload.notes)
+
+
+def write(path, rows, columns="prompt_tokens,output_tokens,group,status,is_extra"):
+    path.write_text("\n".join([columns, *rows]) + "\n")
+    return read_requests(path)
+
+
+def test_what_had_not_ended_or_is_an_extra_is_no_recorded_length(tmp_path):
+    rows = ["9,10,a,finished,false", "9,3,a,in_flight,false", "9,4,b,aborted,", "9,77,a,finished,true", "9,5,c,done,0"]
+    workload = RecordedWorkload(write(tmp_path / "t.csv", rows), Streams(0))
+    assert len(workload) == 2
+    drawn = groups(workload, [0, 1], 1)
+    assert drawn.output_tokens.ravel().tolist() == [10, 5]
+    assert workload.longest_output_tokens == 10
+    assert any(note.startswith("2 of 5 responses") and "not ended" in note for note in workload.notes)
+    assert any(note.startswith("1 of 5 responses") and "beyond" in note for note in workload.notes)
+
+
+def test_a_trace_without_a_recorded_length_is_refused(tmp_path):
+    trace = write(tmp_path / "t.csv", ["9,10,a,failed,false", "9,3,a,Pending ,false", "9,3,a,finished,true"])
+    with pytest.raises(BadInput, match="none of its 3 responses"):
+        RecordedWorkload(trace, Streams(0))
+
+
+def test_whole_traces_say_nothing_of_what_is_left_out(tmp_path):
+    workload = RecordedWorkload(write(tmp_path / "t.csv", ["9,10,a,finished,false"]), Streams(0))
+    assert not any("left out" in note for note in workload.notes)
+
+
+def test_the_rollouts_of_a_run_are_replayed(tmp_path):
+    """First an asynchronous run, in which some trajectories are under way at the end; then one of what it recorded."""
+    small = ("train.steps=3", "train.prompts_per_step=8", "train.samples_per_prompt=4")
+    law = ("workload.trace=null", "workload.law=r1-distill-1.5b-aime")
+    (setup,) = simulate.replications(simulate.load("example:async", (*small, *law)), "c", 3, 1)
+    simulate.write(simulate.simulate(setup), tmp_path / "a")
+    wanted = ("group_id", "prompt_tokens", "output_tokens", "is_truncated", "reward")
+    rollouts = Run.open(tmp_path / "a").table("rollouts")
+    recorded = rollouts.filter(pc.equal(rollouts["status"], "finished")).select(wanted)
+    assert 0 < recorded.num_rows < rollouts.num_rows
+    workload = RecordedWorkload(read_requests(tmp_path / "a"), Streams(0))
+    assert len(workload) == len(recorded["group_id"].unique())
+    lost = rollouts.num_rows - recorded.num_rows
+    assert any(note.startswith(f"{lost} of {rollouts.num_rows} responses") for note in workload.notes)
+    for number, group in enumerate(recorded["group_id"].unique().to_pylist()):
+        mine = recorded.filter(pc.equal(recorded["group_id"], group))
+        drawn = workload.draw(number, np.arange(mine.num_rows))
+        for name, field in zip(wanted[1:], ("prompt_tokens", "output_tokens", "truncated", "reward"), strict=True):
+            values = np.broadcast_to(getattr(drawn, field), mine.num_rows)
+            np.testing.assert_array_equal(values, mine[name].to_numpy(), err_msg=name)
+        assert not drawn.extra.any()
+        assert workload.draw(number, mine.num_rows).extra
+    again = simulate.load("example:sync", (*small, f"workload.trace={tmp_path / 'a'}"))
+    done = simulate.simulate(simulate.replications(again, "c", 0, 1)[0])
+    assert not done.broken
+    assert done.document["extra_share"] > 0
+    rewards = done.tables["rollouts"].filter(pc.invert(done.tables["rollouts"]["is_extra"]))["reward"]
+    assert {0.0, 1.0} <= set(rewards.to_pylist()) <= {0.0, 1.0, None}
+    unknown = recorded["reward"].null_count
+    assert any(note.startswith(f"the rewards of {unknown} of") for note in workload.notes) == (unknown > 0)

@@ -241,3 +241,22 @@ def test_rewards_and_flags_that_are_none(trace):
         "lines 2, 3, 4, column truncated: not a flag; given ('2', 'maybe', 'no')",
         "lines 2, 3, column reward: not a finite number; given ('good', 'inf')",
     ]
+
+
+def test_a_run_folder_is_its_rollouts(tmp_path, trace):
+    run = tmp_path / "run"
+    run.mkdir()
+    with pytest.raises(BadInput, match=r"is a folder; allowed: a file, or .*rollouts\.parquet"):
+        read_requests(run)
+    pq.write_table(
+        pa.table({"prompt_tokens": [5], "output_tokens": [7], "status": ["in_flight"]}), run / "rollouts.parquet"
+    )
+    read = read_requests(run)
+    assert (read.path, read.output_tokens.tolist(), read.unfinished.tolist()) == (str(run), [7], [True])
+
+
+def test_states_in_which_a_length_is_not_final(trace):
+    read = read_requests(trace("isl,osl,status\n1,2,FAILED\n1,2,completed\n1,2,\n1,2,200\n1,2,in_flight\n"))
+    assert read.unfinished.tolist() == [True, False, False, False, True]
+    assert read_requests(trace('{"isl": 1, "osl": 2, "status": 200}', "t.jsonl")).unfinished.tolist() == [False]
+    assert "not a name" in faults_of(trace('{"isl": 1, "osl": 2, "status": {"is": "x"}}', "u.jsonl"))[0]
