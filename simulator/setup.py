@@ -6,6 +6,7 @@ import numpy as np
 
 from rollsim.policies.base import Shares
 from rollsim.policies.readiness_batch import Batch
+from rollsim.policies.selection_drop_zero_variance import DropZeroVariance
 from rollsim.simulator.config import Config
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.engine_options import EngineOptions, engine
@@ -27,6 +28,7 @@ from rollsim.traces.errors import BadInput, Fault, gathering
 
 GIB = 1024**3
 DEFAULT_UTILIZATION = 0.9
+_LOOKED_AT = 1024  # prompts, to see whether a workload knows any reward
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,9 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
     notes = [*found.notes, *workload.notes]
     if left := shares.rollout_gpus % size:
         notes.append(f"{left} rollout GPUs stay idle: a replica takes {size}")
+    wants_rewards = any(isinstance(policy, DropZeroVariance) for policy in policies.selection.policies)
+    if wants_rewards and np.isnan(workload.draw(np.arange(_LOOKED_AT), 0).reward).all():
+        notes.append("no reward is known: drop_zero_variance drops no group")
     return Setup(
         config=config,
         policies=policies,

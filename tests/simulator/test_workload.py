@@ -137,3 +137,11 @@ def test_drift_and_cap_of_the_config_replace_those_of_the_law():
     assert workload.lengths.quantile(0.5) == pytest.approx(Lengths(load_law(LAW)).quantile(0.5) / 2)
     assert [(claim.part, claim.grade) for claim in workload.claims][-1] == ("drift", "assumed")
     assert len(workload.claims) == len(load_law(LAW).evidence.claims) + 1
+
+
+@pytest.mark.parametrize(("law", "said"), [("sky-t1-32b-aime24", True), (LAW, False)])
+def test_a_selection_by_rewards_that_nobody_knows_is_told(law, said):
+    made = resolve(parse(WORLD | {"workload": {"law": law}, "policies": POLICIES["refilled"]}))
+    assert any("drop_zero_variance drops no group" in note for note in made.notes) == said
+    made = resolve(parse(WORLD | {"workload": {"law": law}, "policies": POLICIES["synchronous"]}))
+    assert not any("drop_zero_variance" in note for note in made.notes)
