@@ -59,7 +59,7 @@ def _apply(document: dict[str, Any], word: str) -> Fault | None:
                 return Fault("override", path, text, allowed, message=f"{place} has {len(section)} entries")
         elif not isinstance(section, dict):
             return Fault("override", path, text, message=f"{place} is not a section")
-        key = int(written) if isinstance(section, list) else written
+        key: Any = int(written) if isinstance(section, list) else written
         if depth == len(keys) - 1:
             section[key] = value
             break
