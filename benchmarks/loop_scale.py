@@ -69,7 +69,7 @@ def measure(name: str, document: dict) -> dict[str, float | str]:
         "wakes": world.wakes,
         "cpu_s": cpu_s,
         "us_per_trajectory": 1e6 * cpu_s / finished,
-        "kernel_events": sum(int(replica.state.engine[0]["events"]) for replica in world.pool.replicas),
+        "kernel_events": sum(int(s.engine[0]["events"]) for s in world.pool.states()),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 

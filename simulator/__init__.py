@@ -23,9 +23,8 @@ world              The clock, and who is asked when.
 rollout            Its rollout side: groups start, live, get rewards, wait in the buffer.
 training           Its training side: steps, publishing, switching, validation, checkpoints.
 pool               The rollout pool.
-run_ahead          One of its replicas, which runs alone between touches; `snapshot` brings it back.
-trajectories       Every trajectory of a run; `groups` every group.
-view               What policies see.
+trajectories       Every trajectory of a run; `groups` every group; `new_rows` draws what starts.
+view               What policies see; `answers` refuses what they must not answer.
 leases             GPUs leased one by one, and what their seconds went to.
 trainer            The parts of a train step and the account of the train pool.
 train_cost         What a train step costs; `gpu_rates` the peaks of the GPUs.
@@ -34,7 +33,7 @@ workload           Responses by key: drawn from a length law; `recorded_workload
 workload_source    The workload that a config names.
 reward_latency     How long a reward takes.
 length_law         A length law as a document; `length_body`, `lengths`, `pass_rates` compute it, `law_store` finds it.
-rng                Random streams addressed by key; `draw_ahead` remembers neighbouring ones.
+rng                Random streams addressed by key.
 documents          JSON and YAML documents, validated.
 simulate           One config, run.
 replications_report  Several seeds of one config.

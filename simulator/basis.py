@@ -73,7 +73,7 @@ def claims(setup: Setup, profile: Profile) -> list[dict[str, str]]:
 
 def _outside(world: World, profile: Profile) -> list[str]:
     """Say what of the run lies outside the fitted range of the profile."""
-    engines = np.concatenate([replica.state.engine for replica in world.pool.replicas])
+    engines = np.concatenate([s.engine for s in world.pool.states()])
     rows = world.trajectories.rows
     if not len(rows):
         return []

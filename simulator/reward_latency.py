@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike
 from pydantic import Discriminator, Field, Tag, model_validator
 from scipy.special import ndtri
 
-from rollsim.simulator.draw_ahead import DrawAhead
 from rollsim.simulator.length_body import Floats
 from rollsim.simulator.profile_parts import Part, Seconds
 from rollsim.simulator.rng import Streams
@@ -60,12 +59,11 @@ class RewardLatency:
     """
 
     def __init__(self, law: float | LognormalSeconds, streams: Streams) -> None:
-        self.law = law
-        self._ahead = DrawAhead(streams)
+        self.law, self.streams = law, streams
 
     def draw(self, prompt: ArrayLike, visit: ArrayLike, sample: ArrayLike) -> float | Floats:
         """Latencies [s] of trajectories by key, whole numbers that broadcast together; one number if it is constant."""
         if not isinstance(self.law, LognormalSeconds):
             return self.law
-        drawn = self.law.median_s * np.exp(self.law.sigma * self._ahead.normal(STREAM, prompt, visit, sample))
+        drawn = self.law.median_s * np.exp(self.law.sigma * self.streams.normal(STREAM, prompt, visit, sample))
         return drawn if self.law.timeout_s is None else np.minimum(drawn, self.law.timeout_s)

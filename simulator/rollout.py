@@ -2,12 +2,15 @@
 
 import heapq
 import math
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 
 from rollsim.policies.base import Prompt, Unit, Waiting
+from rollsim.simulator import answers, groups
 from rollsim.simulator.groups import Groups
+from rollsim.simulator.new_rows import NewRows
 from rollsim.simulator.pool import Pool
 from rollsim.simulator.setup import Setup
 from rollsim.simulator.trajectories import DISCARDED, NOT_YET, ROUND_OVER, VALIDATION, Trajectories
@@ -43,6 +46,7 @@ class Rollout:
     def __init__(self, setup: Setup, view: Counts, pool: Pool, trajectories: Trajectories) -> None:
         self.setup, self.view, self.pool, self.trajectories = setup, view, pool, trajectories
         self.groups = Groups()
+        self._new = NewRows(setup.workload, setup.limits.max_model_len, setup.reward_latency)
         self.buffer: list[Unit] = []
         self.hold = False
         self.validating = 0
@@ -54,24 +58,24 @@ class Rollout:
         """Resume what was interrupted and start what admission lets start; tells whether anything did."""
         if self.hold:
             return False
-        view = self.view
-        resumed, self._carried = self._carried, self._carried[:0]
-        view.groups_carried = 0
-        view.trajectories_in_flight += len(resumed)
-        count = self.setup.policies.admission.may_start(view)
-        begun = np.empty(0, np.int64)
+        view, resumed = self.view, self._carried
+        if len(resumed):
+            self._carried = resumed[:0]
+            view.groups_carried = 0
+            view.trajectories_in_flight += len(resumed)
+        allowed = self.setup.policies.admission.may_start(view)
+        count = answers.count("admission", allowed, -sys.maxsize, sys.maxsize, "groups")
         if count > 0:
             chosen = self.setup.policies.prompts.choose(view, count)
-            if len(chosen) != count:
-                raise WorldFailed(f"INV-10: asked for {count} prompts, the policy chose {len(chosen)}")
+            answers.one_each("prompts", [prompt.prompt for prompt in chosen], count, "prompts")
             begun = self._begin(chosen, validation=False)
             view.groups_started += count
             view.groups_in_flight += count
             view.trajectories_in_flight += len(begun)
-        numbers = np.concatenate([resumed, begun]) if len(resumed) else begun
-        if len(numbers):
-            self._dispatch(numbers)
-        return len(numbers) > 0
+            self._dispatch(np.concatenate([resumed, begun]) if len(resumed) else begun)
+        elif len(resumed):
+            self._dispatch(resumed)
+        return count > 0 or len(resumed) > 0
 
     def validate(self, prompts: int, samples: int) -> None:
         """Start validation: groups that are never trained on, on prompts of their own."""
@@ -82,32 +86,22 @@ class Rollout:
 
     def _begin(self, chosen: Sequence[Prompt], *, validation: bool) -> np.ndarray:
         """Make the records of new groups; returns the numbers of their trajectories."""
-        view, usual = self.view, self.view.samples_per_group
-        prompts = np.array([prompt.prompt for prompt in chosen])
-        visits = np.array([prompt.visit for prompt in chosen])
-        sizes = np.array([prompt.samples or usual for prompt in chosen])
-        where = self.trajectories.add(int(sizes.sum()))
-        groups = self.groups.add(where.start, prompts, visits, sizes, validation=validation)
+        view = self.view
+        drawn, sizes = self._new.draw(chosen, view.samples_per_group, view.version)
+        where = self.trajectories.add(drawn)
+        groups = self.groups.add(where.start, sizes, validation=validation)
         rows = self.trajectories.rows[where]
-        rows["group"] = np.repeat(groups, sizes)
-        rows["prompt"], rows["visit"] = np.repeat(prompts, sizes), np.repeat(visits, sizes)
-        rows["sample"] = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        drawn = self.setup.workload.draw(rows["prompt"], rows["sample"], visit=rows["visit"], version=view.version)
-        room = self.setup.limits.max_model_len - drawn.prompt_tokens
-        rows["prompt_tokens"], rows["target_tokens"] = drawn.prompt_tokens, np.minimum(drawn.output_tokens, room)
-        rows["truncated"] = drawn.truncated | (drawn.output_tokens > room)
-        rows["reward"], rows["extra"] = drawn.reward, drawn.extra
+        rows["group"] = groups if len(groups) == 1 else np.repeat(groups, sizes)
         rows["t_submit_s"] = view.now_s
         return np.arange(where.start, where.stop)
 
     def _dispatch(self, numbers: np.ndarray) -> None:
         rows, policies = self.trajectories.rows[numbers], self.setup.policies
         keys = policies.ordering.keys(self.view, Waiting(rows["group"], rows["output_tokens"]))
+        keys = answers.one_each("ordering", keys, len(numbers), "places in the queue")
         numbers = numbers[np.argsort(keys, kind="stable")]
-        routes = np.array(policies.routing.route(self.view, len(numbers)))
-        if routes.dtype == object or not ((routes >= 0) & (routes < len(self.pool.loads))).all():
-            raise WorldFailed("INV-10: routing named a replica that does not exist, or none")
-        self.pool.start(self.view.now_s, numbers, routes)
+        routes = policies.routing.route(self.view, len(numbers))
+        self.pool.start(self.view.now_s, numbers, answers.routes(routes, len(numbers), self.pool.replicas))
 
     def collect(self) -> int:
         """Take in what has ended by now; returns the finished trajectories."""
@@ -123,62 +117,37 @@ class Rollout:
 
     def _ended(self, numbers: np.ndarray) -> None:
         """Count off trajectories that have ended; a group whose last live one it was waits for its rewards."""
-        rows, groups = self.trajectories.rows, self.groups.rows
-        if len(numbers) == 1:
-            of_group, ended = rows["group"][numbers], 1
-            counted = 0 if groups["validation"][of_group[0]] else 1
-        else:
-            of_group, ended = np.unique(rows["group"][numbers], return_counts=True)
-            counted = int(ended[~groups["validation"][of_group]].sum())
-        groups["live"][of_group] -= ended
+        over = np.empty(len(numbers), np.int64)
+        counted, n = groups.count_off(self.groups.rows, self.trajectories.rows, numbers, over)
         self.view.trajectories_in_flight -= counted
-        over = of_group[groups["live"][of_group] == 0]
-        if len(over):
-            self._close(over)
+        if n:
+            self._close(over[:n])
 
     def _close(self, over: np.ndarray) -> None:
         """Groups without live members: their rewards are due, or they were validation and nobody waits for them."""
-        rows, groups = self.trajectories.rows, self.groups.rows
-        members = self.groups.members(over)
-        rows["t_final_s"][members] = rows["t_end_s"][members] + self.setup.reward_s(rows, members)
-        final_s = np.maximum.reduceat(rows["t_final_s"][members], self._starts(over))
-        for group, t_s in zip(over.tolist(), final_s.tolist(), strict=True):
-            if not groups["validation"][group]:
+        rows, validation = self.trajectories.rows, self.groups.rows["validation"][over]
+        final_s = np.empty(len(over))
+        groups.rewarded_s(self.groups.rows, rows, over, final_s)
+        for group, t_s, validates in zip(over.tolist(), final_s.tolist(), validation.tolist(), strict=True):
+            if not validates:
                 heapq.heappush(self._final, (t_s, group))
-        if groups["validation"][over].any():
-            done = over[groups["validation"][over]]
-            members = self.groups.members(done)
+        if self.validating and validation.any():
+            members = self.groups.members(over[validation])
             rows["fate"][members], rows["reason"][members] = DISCARDED, VALIDATION
-            self.validating -= len(done)
-
-    def _starts(self, groups: np.ndarray) -> np.ndarray:
-        sizes = self.groups.rows["size"][groups]
-        return np.cumsum(sizes) - sizes
+            self.validating -= int(validation.sum())
 
     def _buffer(self, due: np.ndarray) -> None:
-        rows, view = self.trajectories.rows, self.view
-        members = self.groups.members(due)
-        starts = self._starts(due)
-        part = rows[members]
-        stopped = part["fate"] != NOT_YET
-        oldest = np.minimum.reduceat(np.where(stopped, np.iinfo("i4").max, part["version_start"]), starts)
-        final_s = np.maximum.reduceat(part["t_final_s"], starts)
-        mean = np.add.reduceat(part["reward"].astype(float), starts) / self.groups.rows["size"][due]
-        spread = np.maximum.reduceat(part["reward"], starts) - np.minimum.reduceat(part["reward"], starts)
-        tokens = np.add.reduceat(part["prompt_tokens"] + part["output_tokens"], starts)
-        columns = (due, oldest, final_s, mean, spread, tokens)
-        self.buffer += [Unit(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+        view, finals = self.view, np.empty(len(due), groups.FINAL)
+        groups.finals(self.groups.rows, self.trajectories.rows, due, finals)
+        self.buffer += [Unit(group, *final) for group, final in zip(due.tolist(), finals.tolist(), strict=True)]
         view.groups_in_flight -= len(due)
         view.groups_buffered += len(due)
         self._note_oldest()
 
     def _note_oldest(self) -> None:
         """Number of the oldest group under way; the next one to start if there is none."""
-        waiting = {group for _, group in self._final}
-        rows, i = self.groups.rows, self.view.oldest_under_way
-        while i < self.groups.n and (rows["validation"][i] or (not rows["live"][i] and i not in waiting)):
-            i += 1
-        self.view.oldest_under_way = i
+        waiting = np.array([group for _, group in self._final], np.int64)
+        self.view.oldest_under_way = groups.oldest_under_way(self.groups.rows, waiting, self.view.oldest_under_way)
 
     def _alive(self) -> np.ndarray:
         """Groups with live members, but for validation."""
@@ -251,22 +220,19 @@ class Rollout:
     def foreseen_end_s(self, *, validation: bool) -> float:
         """When the last trajectory under way will end if nothing is touched, of validation or of all [s]."""
         self.pool.foresee()
+        if not validation:
+            return self.pool.last_end_s()
         rows, groups = self.trajectories.rows, self.groups.rows
-        alive = groups["live"] > 0
-        members = self.groups.members(np.flatnonzero(alive & groups["validation"] if validation else alive))
-        ends = rows["t_end_s"][members[rows["request"][members] >= 0]]
+        members = self.groups.members(np.flatnonzero((groups["live"] > 0) & groups["validation"]))
+        ends = rows["t_end_s"][members]
         later = ends[ends > self.view.now_s]
         return float(later.max()) if len(later) else math.inf
 
     def foreseen_finals_s(self) -> np.ndarray:
         """When each group under way will be final if nothing is touched [s]."""
         self.pool.foresee()
-        rows = self.trajectories.rows
-        live = self._alive()
-        if self.view.groups_carried:
-            live = np.setdiff1d(live, rows["group"][self._carried])
-        if not len(live):
-            return np.array([t_s for t_s, _ in self._final])
-        members = self.groups.members(live)
-        final_s = np.maximum.reduceat(rows["t_end_s"][members] + self.setup.reward_s(rows, members), self._starts(live))
-        return np.concatenate([final_s, [t_s for t_s, _ in self._final]])
+        first = self.view.oldest_under_way
+        final_s = np.empty(self.groups.n - first + len(self._final))
+        n = groups.foreseen_s(self.groups.rows, self.trajectories.rows, first, final_s)
+        final_s[n : n + len(self._final)] = [t_s for t_s, _ in self._final]
+        return final_s[: n + len(self._final)]

@@ -11,7 +11,6 @@ from rollsim.simulator.config import Config
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.engine_options import EngineOptions, engine
 from rollsim.simulator.gpu_rates import rates
-from rollsim.simulator.length_body import Floats
 from rollsim.simulator.limits import EngineLimits
 from rollsim.simulator.policy_settings import Policies
 from rollsim.simulator.profile import Profile
@@ -63,10 +62,6 @@ class Setup:
     def checkpoint_s(self) -> float:
         """Seconds that the trainer needs to write a checkpoint."""
         return self.config.train.checkpoint_s or 0.0
-
-    def reward_s(self, rows: np.ndarray, chosen: np.ndarray) -> float | Floats:
-        """Seconds from the end of the chosen trajectories to their rewards; `rows` are records of TRAJECTORY."""
-        return self.reward_latency.draw(rows["prompt"][chosen], rows["visit"][chosen], rows["sample"][chosen])
 
     @property
     def replicas(self) -> int:

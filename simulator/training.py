@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
+from rollsim.simulator import answers
 from rollsim.simulator.trainer import Part, gradient_parts, pass_parts, update_parts
 from rollsim.simulator.trajectories import TRAINED
 
@@ -59,21 +60,20 @@ def _step(world: "World", step: int, *, last: bool) -> Process:
     begun = False
     per_update = -(-view.groups_per_step // train.mini_batches)
     since_update = 0
-    version = view.version
     while view.groups_missing:
         asked_s = view.now_s
         units = yield from world.wait_for_groups()
         world.lane.until(view.now_s, "starved", "the batch is not ready")
         row.generate_s += view.now_s - asked_s
         if not begun:
-            row.t0_s, version = view.now_s, view.version
+            row.t0_s = view.now_s
             begun = True
             if world.setup.shares.shared:
                 yield from switch(world, row, "to training")
         numbers = world.rollout.take(units)
         rows = world.trajectories.rows
         rows["fate"][numbers], rows["step_trained"][numbers] = TRAINED, step
-        rows["version_trained"][numbers] = version
+        rows["version_trained"][numbers] = view.version
         row.numbers.append(numbers)
         if not world.setup.shares.shared:
             world.admit()
@@ -139,6 +139,7 @@ def publish(world: "World", row: _Row, *, admits: bool, ends_step: bool = False,
     shared, cost = world.setup.shares.shared, world.setup.sync_cost
     world.look()
     plan = world.setup.policies.weight_sync.plan(view)
+    answers.word("weight_sync", plan.how, ("drain", "interrupt", "relay"))
     if plan.how == "drain" and not shared and not rollout.hold:
         began_s = view.now_s
         yield from world.drain()
@@ -163,7 +164,7 @@ def publish(world: "World", row: _Row, *, admits: bool, ends_step: bool = False,
         world.pull()
     else:
         pool.swap(view.now_s, view.version, keep_kv=plan.keep_kv)
-        view.replica_versions = [view.version] * len(pool.replicas)
+        view.replica_versions = [view.version] * pool.replicas
     rollout.hold = not admits
     view.steps += ends_step
     row.sync_s += seconds

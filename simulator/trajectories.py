@@ -1,6 +1,6 @@
 """Every trajectory of a run, one growing record array in the order of starts; those of a group are neighbours.
 
-Unknown times and numbers are -1.
+Unknown times and numbers are -1. `reward_s` is the time from an end to its reward.
 """
 
 import numpy as np
@@ -21,6 +21,7 @@ TRAJECTORY = np.dtype(
         ("t_first_token_s", "f8"),
         ("t_end_s", "f8"),
         ("t_final_s", "f8"),
+        ("reward_s", "f8"),
         ("reward", "f4"),
         ("visit", "i4"),
         ("sample", "i4"),
@@ -45,10 +46,11 @@ TRAJECTORY = np.dtype(
     align=True,
 )
 
-_UNKNOWN = np.full(1, -1, TRAJECTORY)
+# A record of which nothing is known.
+UNKNOWN = np.full(1, -1, TRAJECTORY)
 for _name in ("attempts", "output_tokens", "fate", "truncated", "extra"):
-    _UNKNOWN[_name] = 0
-_UNKNOWN["reward"] = np.nan
+    UNKNOWN[_name] = 0
+UNKNOWN["reward"] = np.nan
 
 
 class Trajectories:
@@ -63,13 +65,13 @@ class Trajectories:
         """Records in use."""
         return self._records[: self.n]
 
-    def add(self, count: int) -> slice:
-        """Append records of which nothing is known; returns where."""
+    def add(self, new: np.ndarray) -> slice:
+        """Append records; returns where."""
         first = self.n
-        self.n += count
+        self.n += len(new)
         if self.n > len(self._records):
             longer = readable(np.empty(max(self.n, 2 * len(self._records)), TRAJECTORY))
             longer[:first] = self._records[:first]
             self._records = longer
-        self._records[first : self.n] = _UNKNOWN
+        self._records[first : self.n] = new
         return slice(first, self.n)

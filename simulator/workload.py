@@ -11,7 +11,6 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rollsim.simulator.draw_ahead import DrawAhead
 from rollsim.simulator.length_body import Floats
 from rollsim.simulator.length_law import LengthLaw
 from rollsim.simulator.lengths import Lengths
@@ -101,7 +100,6 @@ class LawWorkload:
         self.pass_rates = None if law.pass_rate is None else PassRates(law.pass_rate)
         self.streams = streams
         self.visits = visits
-        self._ahead = DrawAhead(streams)
 
     def draw(
         self,
@@ -129,18 +127,28 @@ class LawWorkload:
         """
         if self.visits == "reuse":
             visit = np.zeros_like(visit)
-        effect = self._ahead.normal("prompt.length", prompt)
-        own = self._ahead.normal("response.length", prompt, visit, sample, attempt)
-        tokens, truncated = self.lengths.draw(effect, own, version)
+        prompt = np.asarray(prompt)
+        # Responses to a prompt mostly stand side by side: what depends on the prompt alone is drawn once a run.
+        flat = prompt.reshape(-1)
+        first = np.flatnonzero(np.r_[True, flat[1:] != flat[:-1]][: flat.size])
+        runs = np.diff(first, append=flat.size)
+        effect = self.streams.normal("prompt.length", flat[first])
+
+        def of_prompt(values: NDArray) -> NDArray:
+            return np.repeat(values, runs).reshape(prompt.shape)
+
+        own = self.streams.normal("response.length", prompt, visit, sample, attempt)
+        tokens, truncated = self.lengths.draw(of_prompt(effect), own, version)
         shape = tokens.shape
         if self.pass_rates is None:
             rate = reward = np.full(shape, np.nan)
         else:
-            rate = self.pass_rates.of_prompt(effect, self._ahead.normal("prompt.difficulty", prompt))
-            luck = self._ahead.normal("response.luck", prompt, visit, sample, attempt)
+            difficulty = self.streams.normal("prompt.difficulty", flat[first])
+            rate = of_prompt(self.pass_rates.of_prompt(effect, difficulty))
+            luck = self.streams.normal("response.luck", prompt, visit, sample, attempt)
             reward = self.pass_rates.rewards(rate, own, luck, truncated)
         return Responses(
-            prompt_tokens=_spread(self._prompt_tokens(prompt), shape),
+            prompt_tokens=_spread(of_prompt(self._prompt_tokens(flat[first])), shape),
             output_tokens=tokens,
             truncated=truncated,
             pass_rate=_spread(rate, shape),
@@ -150,7 +158,7 @@ class LawWorkload:
 
     def _prompt_tokens(self, prompt: ArrayLike) -> NDArray[np.int64]:
         law = self.lengths.law.prompt
-        natural = law.median_tokens * np.exp(law.sigma * self._ahead.normal("prompt.tokens", prompt))
+        natural = law.median_tokens * np.exp(law.sigma * self.streams.normal("prompt.tokens", prompt))
         return np.rint(np.clip(natural, 1, law.max_tokens)).astype(np.int64)
 
 

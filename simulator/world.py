@@ -13,6 +13,7 @@ import simpy
 
 from rollsim.policies.base import Subscription, Unit, Watcher
 from rollsim.policies.compose import joined
+from rollsim.simulator import answers
 from rollsim.simulator.kernel import state
 from rollsim.simulator.leases import Leases
 from rollsim.simulator.pool import Pool
@@ -212,16 +213,12 @@ class World:
         """The trainer's next groups, if there are enough; drops what selection drops."""
         view, policies = self.view, self.setup.policies
         while True:
-            count = policies.readiness.groups(view)
-            if not 0 < count <= view.groups_missing:
-                raise WorldFailed(f"INV-10: readiness asks for {count} of {view.groups_missing} groups")
+            wanted = policies.readiness.groups(view)
+            count = answers.count("readiness", wanted, 1, view.groups_missing, "groups")
             if view.groups_buffered < count:
                 return None
             buffer = self.rollout.buffer
-            chosen, dropped = policies.selection.select(view, tuple(buffer))
-            offered = set(buffer)
-            if not offered.issuperset([*chosen, *dropped]) or not set(dropped).isdisjoint(chosen):
-                raise WorldFailed("INV-10: selection returned groups that it was not offered")
+            chosen, dropped = answers.selected(policies.selection.select(view, tuple(buffer)), buffer)
             if dropped:
                 self._drop(dropped)
             if len(chosen) >= count:
@@ -289,7 +286,7 @@ class World:
         self.pull()
         closing = None if self.rollout.hold else self.setup.policies.round_end.close(self.view)
         if closing is not None:
-            self.rollout.close_round(closing)
+            self.rollout.close_round(answers.word("round_end", closing, ("keep", "drop", "carry")))
             self.rollout.hold = True
             self._wake_s = None
         self.admit()

@@ -46,9 +46,8 @@ def tables(world: World) -> dict[str, pa.Table]:
         "ledger": ledger(world.leases.all, fate_shares(rows)),
     }
     if world.setup.config.record.segments:
-        replicas = world.pool.replicas
-        logs = [replica.state.span[: replica.state.engine[0]["span_n"]] for replica in replicas]
-        made["segments"] = segments(rows, logs, [replica.owner for replica in replicas])
+        logs = [s.span[: s.engine[0]["span_n"]] for s in world.pool.states()]
+        made["segments"] = segments(rows, logs, world.pool.owners())
     return {name: made[name] for name in TABLES if name in made}
 
 
@@ -139,7 +138,7 @@ def spans(rows: list[tuple[str, str, float, float]]) -> pa.Table:
 def gauges(world: World) -> pa.Table:
     """Samples of the state of each replica up to the end of the run."""
     limits = world.setup.limits
-    logs = [replica.state.gauge[: replica.state.engine[0]["gauge_n"]] for replica in world.pool.replicas]
+    logs = [s.gauge[: s.engine[0]["gauge_n"]] for s in world.pool.states()]
     logs = [log[log["t_s"] <= world.end_s] for log in logs]
     rows = np.concatenate(logs)
     return build(

@@ -1,12 +1,12 @@
-"""What the world asks of a replica, one compiled call each: take requests in; run to a time and record what ended."""
+"""What one replica of a pool does and tells between touches: take requests in, run ahead, record what ended."""
 
 import numpy as np
 
 from rollsim.simulator.kernel import blocks, cost, decode, jump, loop, touches
 from rollsim.simulator.kernel.jit import i64, inline, jit
-from rollsim.simulator.kernel.state import DECODING, FP_BITS, NONE
+from rollsim.simulator.kernel.state import DECODING, FP_BITS, NONE, WAITING
 
-_ANY = 1 << 62
+ANY = i64(1 << 62)
 # A bound on the time of many steps must not exceed their sum by rounding.
 _SLACK = 1 - 1e-9
 
@@ -43,14 +43,21 @@ def take_in(s, rows, numbers, owner, first):
 
 @inline
 def _ending(s):
-    """Whether a last token is in flight (asynchronous scheduling): the step that starts now delivers it."""
-    count = 0
+    """Whether a last token is in flight (asynchronous scheduling): the step that starts now delivers it.
+
+    One that was preempted with its last token in flight waits, and ends all the same.
+    """
     for d in range(len(s.rank)):
-        count += s.rank[d].n_ending
-    return count > 0
+        if s.rank[d].n_ending > 0:
+            return True
+        for i in range(s.rank[d].n_pend):
+            q = s.request[i64(s.slot[d, i].pending)]
+            if q.state == WAITING and q.out + q.inflight >= q.target:
+                return True
+    return False
 
 
-@jit
+@inline
 def next_event_s(s):
     """When the batch changes next if nobody touches it [s]: now if the next step tells more, never if it stands.
 
@@ -62,7 +69,7 @@ def next_event_s(s):
         return np.inf
     if _ending(s):
         return e.now_s
-    k = jump.length(s, np.inf, 1 << 62)
+    k = jump.length(s, np.inf, ANY)
     if k == 0:
         return e.now_s
     return e.now_s + cost.envelope_s(s, 0, len(s.rank) + (1 if e.overlap else 0), k)
@@ -72,7 +79,7 @@ def next_event_s(s):
 def _steps_to_end(s, d):
     """Smallest number of steps in which some request of rank d can end."""
     rank = s.rank[d]
-    least = i64(_ANY)
+    least = ANY
     for head in (i64(rank.run_head), i64(rank.wait_head)):
         r = head
         while r != NONE:
@@ -106,15 +113,42 @@ def _least_step_s(s, steps):
 @inline
 def _soonest_end_s(s, event_s):
     """Time before which no request ends [s]: no end comes before the next change of the batch, at `event_s`."""
-    if _ending(s):
-        return s.engine[0].now_s
-    steps = i64(_ANY)
+    if event_s > s.engine[0].now_s or _ending(s):
+        return event_s
+    steps = ANY
     for d in range(len(s.rank)):
         steps = min(steps, _steps_to_end(s, d))
     return max(event_s, s.engine[0].now_s + steps * _least_step_s(s, steps) * _SLACK)
 
 
 @jit
+def look(s, until_s, horizon_s, recorded):
+    """Take the steps that start before `until_s`, and whole batch changes up to `horizon_s` or the next end.
+
+    Returns (reason, next, known): the time of the first end after the `recorded` first ones if it is `known`, else a
+    time before which none comes.
+    """
+    e = s.engine[0]
+    reason = loop.run(s, until_s, ANY, ANY)
+    if e.n_finished > recorded:
+        return reason, s.request[s.slot[0, recorded].finished].finish_s, True
+    next_s = next_event_s(s)
+    while reason != loop.LOG_FULL and next_s <= horizon_s:
+        if next_s > e.now_s:
+            reason = loop.run(s, next_s, ANY, ANY)
+        elif next_s < horizon_s or _ending(s):
+            reason = loop.run(s, np.inf, ANY, i64(1))
+        else:
+            break
+        if e.n_finished > recorded:
+            return reason, s.request[s.slot[0, recorded].finished].finish_s, True
+        next_s = next_event_s(s)
+    if next_s == np.inf or reason == loop.LOG_FULL:
+        return reason, next_s, False
+    return reason, _soonest_end_s(s, next_s), False
+
+
+@inline
 def _version_at(swap_s, swap_version, n, t_s):
     """Version of the weights of the step that ended at t_s."""
     low, high = 0, n
@@ -128,50 +162,18 @@ def _version_at(swap_s, swap_version, n, t_s):
 
 
 @jit
-def record(s, until_s, rows, owner, reported, swap_s, swap_version, swaps):
-    """Write what ended up to `until_s` into the trajectories' rows; returns how many ends were reported in all."""
-    n = s.engine[0].n_finished
-    while reported < n:
-        r = i64(s.slot[0, reported].finished)
-        q = s.request[r]
-        if q.finish_s > until_s:
-            break
-        row = rows[owner[r]]
-        if row.attempts == 0:
-            row.cached_tokens, row.recomputed_tokens, row.num_preempted = 0, 0, 0
-            row.t_start_s, row.cached_tokens = q.admit_s, q.cached
-        row.recomputed_tokens += q.recomputed
-        row.num_preempted += q.preemptions - (1 if row.output_tokens > 0 else 0)
-        if row.output_tokens == 0:
-            row.t_first_token_s = q.first_token_s
-            row.version_start = _version_at(swap_s, swap_version, swaps, q.first_token_s)
-        row.version_end = _version_at(swap_s, swap_version, swaps, q.finish_s)
-        row.output_tokens, row.t_end_s = q.out, q.finish_s
-        reported += 1
-    return reported
-
-
-@jit
-def advance(s, until_s, horizon_s, rows, owner, reported, swap_s, swap_version, swaps):
-    """Take the steps that start before `until_s`, and whole batch changes up to `horizon_s` or the next end.
-
-    What ended up to `until_s` is recorded. Returns (reason, reported, next, known): the time of the next end if one is
-    `known`, else a time before which none comes.
-    """
-    e = s.engine[0]
-    reason = loop.run(s, until_s, _ANY, _ANY)
-    next_s = next_event_s(s)
-    while reason != loop.LOG_FULL and e.n_finished == reported and next_s <= horizon_s:
-        if next_s > e.now_s:
-            reason = loop.run(s, next_s, _ANY, _ANY)
-        elif next_s < horizon_s or _ending(s):
-            reason = loop.run(s, np.inf, _ANY, 1)
-        else:
-            break
-        next_s = next_event_s(s)
-    reported = record(s, until_s, rows, owner, reported, swap_s, swap_version, swaps)
-    if reported < e.n_finished:
-        return reason, reported, s.request[s.slot[0, reported].finished].finish_s, True
-    if next_s == np.inf:
-        return reason, reported, next_s, False
-    return reason, reported, _soonest_end_s(s, next_s), False
+def record(s, r, row, swap_s, swap_version, swaps, t_s):
+    """Write what request r has done by its end, or by now where it was taken out, into its trajectory's row."""
+    q = s.request[r]
+    if row.t_start_s < 0 and q.admit_s >= 0:
+        row.t_start_s = q.admit_s
+    row.cached_tokens = max(row.cached_tokens, 0) + q.cached
+    row.recomputed_tokens = max(row.recomputed_tokens, 0) + q.recomputed
+    # What comes back with tokens was queued as if it had been preempted once.
+    row.num_preempted = max(row.num_preempted, 0) + q.preemptions - (1 if row.output_tokens > 0 else 0)
+    if row.output_tokens == 0 and q.out > 0:
+        row.t_first_token_s = q.first_token_s
+        row.version_start = _version_at(swap_s, swap_version, swaps, q.first_token_s)
+    if q.out > 0:
+        row.version_end = _version_at(swap_s, swap_version, swaps, t_s)
+    row.output_tokens, row.t_end_s = q.out, t_s

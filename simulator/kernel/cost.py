@@ -34,10 +34,14 @@ def step_s(s):
     dense = s.dense[tokens].mixed_s if prefill > 0 else s.dense[tokens].decode_s
     gpu = dense + worst
     total = max(e.host_s, gpu) if e.overlap else e.host_s + gpu
+    e.step_s, e.step_decode_s, e.step_prefill_s, e.step_recompute_s = total, 0.0, 0.0, 0.0
     if tokens > 0:
-        e.decode_time_s += read_s + dense * ((tokens - prefill) / tokens)
-        e.prefill_time_s += attn_s - redo_s + dense * ((prefill - recompute) / tokens)
-        e.recompute_time_s += redo_s + dense * (recompute / tokens)
+        e.step_decode_s = read_s + dense * ((tokens - prefill) / tokens)
+        e.step_prefill_s = attn_s - redo_s + dense * ((prefill - recompute) / tokens)
+        e.step_recompute_s = redo_s + dense * (recompute / tokens)
+        e.decode_time_s += e.step_decode_s
+        e.prefill_time_s += e.step_prefill_s
+        e.recompute_time_s += e.step_recompute_s
     e.host_time_s += total - gpu
     e.max_step_tokens = max(e.max_step_tokens, tokens)
     return total
@@ -88,6 +92,15 @@ def envelope_s(s, first, n, k):
         total += m * lines[top, 0] + lines[top, 1] * (0.5 * m * (j + end - 1))
         j = end
     return total
+
+
+@inline
+def highest(s, n, j):
+    """Largest of the first n lines at step j [s]."""
+    top = s.lines[0, 0] + s.lines[0, 1] * j
+    for i in range(1, n):
+        top = max(top, s.lines[i, 0] + s.lines[i, 1] * j)
+    return top
 
 
 @inline

@@ -74,6 +74,9 @@ def duration_s(s, k):
         gpu = total - k * e.host_s
     e.decode_time_s += gpu
     e.host_time_s += total - gpu
+    e.step_s = cost.highest(s, n + 1 if e.overlap else n, k - 1)
+    e.step_decode_s = cost.highest(s, n, k - 1) - (0.0 if e.overlap else e.host_s)
+    e.step_prefill_s = e.step_recompute_s = 0.0
     return total
 
 

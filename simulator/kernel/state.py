@@ -1,23 +1,35 @@
-"""State of one replica as flat record arrays: what the compiled kernel reads and writes, and what a snapshot copies.
+"""State of one replica as flat record arrays: what the compiled kernel reads and writes, and what a snapshot copies."""
 
-One index names a request in every array of a replica. Token progress is integer arithmetic in units of
-1/FP token, so that k steps taken at once and k single steps give the same bits.
-"""
-
+import math
+import mmap
+import sys
 from typing import NamedTuple
 
 import numba
 import numpy as np
 
 from rollsim.simulator.costs import StepCost
+from rollsim.simulator.kernel.records import (
+    CONTEXT,
+    DENSE,
+    ENGINE,
+    GAUGE,
+    HIT,
+    HOLD,
+    RANK,
+    REQUEST,
+    SEGMENT,
+    SLOT,
+    SPAN,
+)
 from rollsim.simulator.limits import EngineLimits
+
+# Python names it from 3.13 on.
+_NORESERVE = 0x4000
 
 FP_BITS = 10
 FP = 1 << FP_BITS
 NONE = -1
-
-# Interpreted, the kernel computes in numpy scalars, which do not widen by themselves.
-_INT = "i8" if numba.config.DISABLE_JIT else "i4"  # type: ignore[attr-defined]
 
 # Life of a request. DECODING members live in the rank's event heap and advance with its decode clock;
 # ENDING ones (asynchronous scheduling) have their last token in flight and keep slot and blocks for one more call.
@@ -26,209 +38,6 @@ WAITING, RUNNING, DECODING, ENDING, FINISHED, ABORTED = 1, 2, 3, 4, 5, 6
 # Why the head of `waiting` cannot be admitted before something ends: no slot or blocks, or no tokens left in a step.
 NO_ROOM, NO_TOKENS = 1, 2
 
-ENGINE = np.dtype(
-    [
-        ("now_s", "f8"),
-        ("step", "i8"),
-        ("events", "i8"),
-        ("admissions", "i8"),
-        ("arrivals", "i8"),
-        ("n_requests", "i8"),
-        ("n_unfinished", "i8"),
-        ("n_finished", "i8"),
-        ("preemptions", "i8"),
-        ("max_batch", "i8"),
-        ("max_blocks", "i8"),
-        ("max_step_tokens", "i8"),
-        ("seg_top", "i8"),
-        ("seg_free", "i8"),
-        ("hold_top", "i8"),
-        ("hold_free", "i8"),
-        ("gauge_n", "i8"),
-        ("gauge_dt_s", "f8"),
-        ("span_n", "i8"),
-        ("version", "i8"),
-        ("paused", "i8"),
-        ("trace", "i8"),
-        ("max_num_seqs", "i8"),
-        ("budget", "i8"),
-        ("block_size", "i8"),
-        ("num_blocks", "i8"),
-        ("max_model_len", "i8"),
-        ("threshold", "i8"),
-        ("adaptive", "i8"),
-        ("watermark", "i8"),
-        ("caching", "i8"),
-        ("chunked", "i8"),
-        ("priority", "i8"),
-        ("asynchronous", "i8"),
-        ("spec_tokens", "i8"),
-        ("overlap", "i8"),
-        ("host_s", "f8"),
-        ("prefill_attn_s", "f8"),
-        ("decode_time_s", "f8"),
-        ("prefill_time_s", "f8"),
-        ("recompute_time_s", "f8"),
-        ("host_time_s", "f8"),
-    ],
-    align=True,
-)
-
-RANK = np.dtype(
-    [
-        ("run_head", "i8"),
-        ("run_tail", "i8"),
-        ("wait_head", "i8"),
-        ("wait_tail", "i8"),
-        ("n_running", "i8"),
-        ("n_waiting", "i8"),
-        ("n_unfinished", "i8"),
-        ("n_decoding", "i8"),
-        ("n_ending", "i8"),
-        ("n_odd", "i8"),
-        ("n_sharing", "i8"),
-        ("clock", "i8"),
-        ("demand", "i8"),
-        ("blocked", "i8"),
-        ("free_keyless", "i8"),
-        ("free_keyed", "i8"),
-        ("lru_head", "i8"),
-        ("lru_tail", "i8"),
-        ("blocks_peak", "i8"),
-        ("running_peak", "i8"),
-        ("waiting_peak", "i8"),
-        ("n_served", "i8"),
-        ("steady", "i8"),
-        ("n_sched", "i8"),
-        ("n_preempted", "i8"),
-        ("n_pend", "i8"),
-        ("sched_tokens", "i8"),
-        ("sched_prefill", "i8"),
-        ("sched_recompute", "i8"),
-        ("decode_b", "i8"),
-        ("decode_u", "f8"),
-        ("attn", "f8"),
-        ("attn_recompute", "f8"),
-    ],
-    align=True,
-)
-
-# Where the KV of a request is: DECODING to ENDING and RUNNING ones have theirs here, `decode.computed_tokens` of it;
-# WAITING ones nowhere, but for `kv_tokens` that come with a new one. `kv_version` is that of the oldest weights in it.
-# Its blocks before `old_blocks` were begun under earlier weights than the engine's; those without key by `old_version`.
-REQUEST = np.dtype(
-    [
-        ("start", "i8"),
-        ("key", "i8"),
-        ("clock_in", "i8"),
-        ("order", "i8"),
-        ("arrival", "i8"),
-        ("sched_step", "i8"),
-        ("idle_step", "i8"),
-        ("first_token_s", "f8"),
-        ("finish_s", "f8"),
-        ("admit_s", "f8"),
-        ("span_t0_s", "f8"),
-        ("state", _INT),
-        ("rank", _INT),
-        ("prompt", _INT),
-        ("target", _INT),
-        ("out", _INT),
-        ("computed", _INT),
-        ("rate", _INT),
-        ("drafts", _INT),
-        ("priority", _INT),
-        ("parent", _INT),
-        ("shared", _INT),
-        ("kv_tokens", _INT),
-        ("kv_version", _INT),
-        ("old_blocks", _INT),
-        ("old_version", _INT),
-        ("inflight", _INT),
-        ("odd", _INT),
-        ("sharing", _INT),
-        ("owned", _INT),
-        ("registered", _INT),
-        ("cached", _INT),
-        ("span_cached", _INT),
-        ("span_out", _INT),
-        ("span_version", _INT),
-        ("span_row", _INT),
-        ("recomputed", _INT),
-        ("preemptions", _INT),
-        ("sched_n", _INT),
-        ("heap_pos", _INT),
-        ("interval", _INT),
-        ("prev", _INT),
-        ("next", _INT),
-        ("hold_head", _INT),
-        ("run_first", _INT),
-        ("run_last", _INT),
-    ],
-    align=True,
-)
-
-# A segment: consecutive cached blocks [lo, hi) of one request's content that one incarnation wrote and that the same
-# holders hold. `run` links the segments of that incarnation, `content` those of the content, `lru` the free ones.
-SEGMENT = np.dtype(
-    [
-        ("owner", _INT),
-        ("lo", _INT),
-        ("hi", _INT),
-        ("refs", _INT),
-        ("version", _INT),
-        ("writer", _INT),
-        ("run_prev", _INT),
-        ("run_next", _INT),
-        ("content_prev", _INT),
-        ("content_next", _INT),
-        ("lru_prev", _INT),
-        ("lru_next", _INT),
-    ],
-    align=True,
-)
-
-HOLD = np.dtype([("segment", _INT), ("end", _INT), ("next", _INT)], align=True)
-HIT = np.dtype([("segment", _INT), ("lo", _INT), ("hi", _INT)], align=True)
-# Scratch and indices of a rank, by position: the event heap, what the current step scheduled, preempted and left
-# pending (output in flight that needs attention), requests in order of their end; by request: its content's segments.
-SLOT = np.dtype(
-    [
-        ("heap", _INT),
-        ("scheduled", _INT),
-        ("tokens", _INT),
-        ("drafts", _INT),
-        ("computed", _INT),
-        ("had_output", _INT),
-        ("preempted", _INT),
-        ("pending", _INT),
-        ("finished", _INT),
-        ("first_segment", _INT),
-        ("last_segment", _INT),
-    ],
-    align=True,
-)
-DENSE = np.dtype([("decode_s", "f8"), ("mixed_s", "f8")], align=True)
-CONTEXT = np.dtype([("knot", "f8"), ("slope", "f8"), ("offset", "f8")], align=True)
-GAUGE = np.dtype(
-    [("t_s", "f8"), ("running", _INT), ("waiting", _INT), ("blocks", _INT), ("preemptions", "i8")], align=True
-)
-# One row for each stay in `running`, cut where the weights change under it: tokens out_before..out_after were sampled
-# with weights `version` from KV whose oldest part is of `kv_version`; `reason` is the state that the request goes to.
-SPAN = np.dtype(
-    [
-        ("request", _INT),
-        ("version", _INT),
-        ("kv_version", _INT),
-        ("t0_s", "f8"),
-        ("t1_s", "f8"),
-        ("cached_tokens", _INT),
-        ("out_before", _INT),
-        ("out_after", _INT),
-        ("reason", _INT),
-    ],
-    align=True,
-)
 GAUGE_ROWS = 512
 
 
@@ -373,19 +182,44 @@ def _table(dtype: np.dtype, *columns: np.ndarray) -> np.ndarray:
 
 
 def grow(state: State, capacity: int) -> State:
-    """The same state with room for `capacity` requests."""
-    request = fresh(capacity)
-    request[: len(state.request)] = state.request
-    slot = _slots(len(state.rank), capacity)
-    slot[:, : len(state.request)] = state.slot
+    """The same state with room for `capacity` requests; also of many replicas, as `stacked`."""
+    request = np.empty((*state.request.shape[:-1], capacity), REQUEST)
+    slot = np.empty((*state.slot.shape[:-1], capacity), SLOT)
+    before = state.request.shape[-1]
+    request[..., :before], request[..., before:] = state.request, fresh(1)
+    slot[..., :before], slot[..., before:] = state.slot, _slots(1, 1)[0]
     return _readable(state._replace(request=request, slot=slot))
 
 
 def lengthen_spans(state: State) -> State:
-    """The same state with room for twice as many rows of the span log."""
-    span = np.empty(2 * len(state.span), SPAN)
-    span[: len(state.span)] = state.span
+    """The same state with room for twice as many rows of the span log; also of many replicas, as `stacked`."""
+    before = state.span.shape[-1]
+    span = np.empty((*state.span.shape[:-1], 2 * before), SPAN)
+    span[..., :before] = state.span
     return _readable(state._replace(span=span))
+
+
+_OF_REPLICA = ("engine", "rank", "request", "slot", "segment", "hold", "residues", "sums", "gauge", "span")
+
+
+def stacked(one: State, replicas: int) -> State:
+    """Fresh states of equal replicas: arrays of a replica get a dimension in front, tables and scratch are shared."""
+    many = {name: _unbacked((replicas, *getattr(one, name).shape), getattr(one, name).dtype) for name in _OF_REPLICA}
+    for name in ("engine", "rank", "request", "slot", "residues", "sums"):
+        many[name][:] = getattr(one, name)
+    return _readable(one._replace(**many))
+
+
+def of_replica(states: State, i: int) -> State:
+    """State of replica i of `stacked` ones."""
+    return states._replace(**{name: getattr(states, name)[i] for name in _OF_REPLICA})
+
+
+def _unbacked(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array for which the system sets no memory aside before it is written: most of it never is."""
+    size = max(1, math.prod(shape) * dtype.itemsize)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (_NORESERVE if sys.platform == "linux" else 0)
+    return np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype, math.prod(shape)).reshape(shape)
 
 
 def clone(state: State) -> State:

@@ -92,7 +92,7 @@ def test_inv_11_no_policy_moves_a_draw():
 @pytest.mark.parametrize("visits", ["redraw", "reuse"])
 @pytest.mark.parametrize(("trace", "law"), [(None, LAW), (None, "rollpacker-math-14b"), ("example:grpo", None)])
 def test_a_step_of_8192_costs_little_more_than_its_normals(trace, law, visits):
-    """In CPU time, beside one draw of as many normals (0.6 ms alone on a core): 12 times is about 7 ms."""
+    """In CPU time, beside one draw of as many normals (0.6 ms alone on a core): 8 times is about 5 ms."""
     streams = Streams(0)
     workload = open_workload(trace, law, streams, visits=visits)
     prompt, sample = np.repeat(np.arange(1024), 8), np.tile(np.arange(8), 1024)
@@ -104,7 +104,7 @@ def test_a_step_of_8192_costs_little_more_than_its_normals(trace, law, visits):
         streams.normal("speed", prompt, i, sample)
         took["draw"].append(middle - begin)
         took["normals"].append(time.process_time() - middle)
-    assert min(took["draw"]) < 12 * min(took["normals"])
+    assert min(took["draw"]) < 8 * min(took["normals"])
 
 
 @pytest.mark.parametrize(

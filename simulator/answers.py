@@ -1,0 +1,53 @@
+"""What policies answered, refused where they were not offered it (INV-10)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rollsim.policies.base import Selected, Unit
+from rollsim.simulator.world_failed import WorldFailed
+
+
+def count(point: str, answer: Any, least: int, most: float, of: str) -> int:
+    """A whole number of `of` in a range; from admission 0 and less mean none."""
+    if type(answer) is int and least <= answer <= most:
+        return answer
+    if not isinstance(answer, (int, np.integer)) or isinstance(answer, bool):
+        raise WorldFailed(f"INV-10: {point} answered {answer!r}, not a number of {of}")
+    if not least <= answer <= most:
+        raise WorldFailed(f"INV-10: {point} asks for {answer} {of}, {least} to {most} are allowed")
+    return int(answer)
+
+
+def word(point: str, answer: Any, allowed: Sequence[Any]) -> Any:
+    """One of the words that a point knows."""
+    if answer not in allowed:
+        raise WorldFailed(f"INV-10: {point} answered {answer!r}, it may be {', '.join(map(str, allowed))}")
+    return answer
+
+
+def one_each(point: str, answer: Any, wanted: int, of: str) -> np.ndarray:
+    """An array with one entry for each of so many things."""
+    array = np.asarray(answer)
+    if array.shape != (wanted,):
+        raise WorldFailed(f"INV-10: {point} answered {array.size} {of} for {wanted}")
+    return array
+
+
+def routes(answer: Any, wanted: int, replicas: int) -> np.ndarray:
+    """Replica of each of so many trajectories."""
+    array = one_each("routing", answer, wanted, "replicas")
+    if array.dtype.kind not in "iu" or not ((array >= 0) & (array < replicas)).all():
+        raise WorldFailed(f"INV-10: routing named a replica that does not exist, or none; there are {replicas}")
+    return array.astype(np.int64)
+
+
+def selected(answer: Selected, offered: Sequence[Unit]) -> Selected:
+    """Groups among those offered, each at most once."""
+    named = [unit.group for unit in (*answer.chosen, *answer.dropped)]
+    if len(set(named)) < len(named):
+        raise WorldFailed("INV-10: selection named a group twice")
+    if not {unit.group for unit in offered}.issuperset(named):
+        raise WorldFailed("INV-10: selection named groups that it was not offered")
+    return answer
