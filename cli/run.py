@@ -36,38 +36,39 @@ def run(
     from rollsim.simulator.replications_report import summary, text
     from rollsim.simulator.run_report import text as run_text
     from rollsim.simulator.world_failed import WorldFailed
-    from rollsim.traces.writer import check_target
 
     loaded = simulate.load(config, overrides or ())
     if print_config:
-        _print_config(loaded.model_dump(mode="json"), as_json=as_json)
+        _print_config(simulate.resolved(loaded), as_json=as_json)
         return
     setups = simulate.replications(loaded, config, seed, replications)
-    targets = [None if out is None else simulate.replication_path(out, i, replications) for i in range(replications)]
-    for target in targets:
-        if target is not None:
-            check_target(target)
+    folders = simulate.run_folders(out, replications)
     _note_compilation(quiet)
-    done: list[simulate.Simulated] = []
+    documents, findings = [], []
+    wall_s = 0.0
     steps = loaded.train.steps
     with progress("simulating", steps * replications, quiet) as shown:
-        for i, (setup, target) in enumerate(zip(setups, targets, strict=True)):
+        for i, (setup, folder) in enumerate(zip(setups, folders, strict=True)):
             try:
-                done.append(simulate.simulate(setup, lambda n, before=i * steps: shown(before + n)))
+                done = simulate.simulate(setup, lambda n, before=i * steps: shown(before + n))
             except WorldFailed as error:
-                note(f"the world failed: {error}")
+                note(f"the world failed: {error}; seed {setup.seed}")
                 raise typer.Exit(EXIT_WORLD_FAILED) from None
-            if target is not None:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                simulate.write(done[-1], target)
-                note(f"wrote {target}", quiet)
-    broken = [finding for one in done for finding in one.broken]
-    document = done[0].document if replications == 1 else summary([one.document for one in done], seed)
+            if folder is not None:
+                simulate.write(done, folder)
+                note(f"wrote {folder}", quiet)
+            documents.append(done.document)
+            findings.append(done.findings)
+            wall_s += done.wall_s
+            # Its tables may be large.
+            del done
+    broken = [finding for each in findings for finding in each if not finding.ok]
+    document = documents[0] if replications == 1 else summary(documents, seed)
     if check:
-        document = document | {"findings": [finding.document() for one in done for finding in one.findings]}
-    emit(document, as_json, lambda: [run_text(document, done[0].wall_s) if replications == 1 else text(document)])
+        document = document | {"findings": [finding.document() for each in findings for finding in each]}
+    emit(document, as_json, lambda: [run_text(document, wall_s) if replications == 1 else text(document)])
     if check and not as_json:
-        for finding in broken or done[0].findings:
+        for finding in broken or findings[0]:
             typer.echo(str(finding))
     for finding in [] if check else broken:
         note(str(finding))

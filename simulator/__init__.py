@@ -31,12 +31,13 @@ train_cost         What a train step costs; `gpu_rates` the peaks of the GPUs.
 sync_cost          What new weights and a switch of roles cost.
 workload           Responses by key: drawn from a length law; `recorded_workload` replays a trace.
 workload_source    The workload that a config names.
+reward_latency     How long a reward takes.
 length_law         A length law as a document; `length_body`, `lengths`, `pass_rates` compute it, `law_store` finds it.
 rng                Random streams addressed by key.
 documents          JSON and YAML documents, validated.
 simulate           One config, run.
 replications_report  Several seeds of one config.
-split              Every split of the GPUs, run and compared.
+split              Every split of the GPUs, run and compared; `split_report` the outcome as text.
 world_failed       The world cannot go on.
 world_tables       A world that has run, as tables.
 segments           Spans of trajectories, from the kernel's logs.

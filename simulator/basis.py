@@ -39,7 +39,7 @@ def basis(world: World) -> dict[str, Any]:
             "cautions": list(profile.cautions),
         },
         "limits": asdict(setup.limits),
-        "workload": config.workload.model_dump(),
+        "workload": config.workload.model_dump(mode="json"),
         "train": config.train.model_dump(),
         "policies": config.policies,
         "hard_eta": setup.policies.hard_eta,
@@ -51,12 +51,24 @@ def basis(world: World) -> dict[str, Any]:
 
 
 def claims(setup: Setup, profile: Profile) -> list[dict[str, str]]:
-    """Grade of every part of the costs: those of the profile, then of the train step and the weight sync."""
+    """Grade of every part of the costs and lengths.
+
+    Those of the profile, the train step, the weight sync, the switch of roles, the reward and the length law.
+    """
     path = setup.sync_cost.path
     train = [{"part": f"train step: {name}", "grade": grade, "how": ""} for name, grade in GRADES.items()]
     sync = {"part": f"weight sync: {setup.config.sync.path}", "grade": path.grade, "how": path.how}
     switch = {"part": "switch of roles", "grade": "assumed", "how": "a fixed part, and offloaded bytes over a link"}
-    return [*(claim.model_dump() for claim in profile.claims), *train, sync, *([switch] if setup.shares.shared else [])]
+    costs = [
+        *(claim.model_dump() for claim in profile.claims),
+        *train,
+        sync,
+        *([switch] if setup.shares.shared else []),
+    ]
+    if setup.config.workload.reward_s:
+        how = "as the config says; independent of the length and the reward"
+        costs.append({"part": "reward latency", "grade": "assumed", "how": how})
+    return costs + [claim.model_dump() | {"part": f"lengths: {claim.part}"} for claim in setup.workload.claims]
 
 
 def _outside(world: World, profile: Profile) -> list[str]:

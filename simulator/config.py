@@ -11,9 +11,11 @@ from rollsim.policies.allocation_colocate import Colocate
 from rollsim.policies.readiness_batch import Batch
 from rollsim.policies.round_end_first_k import FirstK
 from rollsim.policies.selection_in_order import InOrder
+from rollsim.simulator.length_law import Drift
 from rollsim.simulator.model_faults import model_faults
 from rollsim.simulator.policy_settings import Policies, build_policies
 from rollsim.simulator.profile_parts import Part, Seconds
+from rollsim.simulator.reward_latency import RewardSeconds
 from rollsim.simulator.train_cost import Rates
 from rollsim.simulator.view import Counts
 from rollsim.simulator.workload import Visits
@@ -95,14 +97,17 @@ class SyncSection(Part):
 class WorkloadSection(Part):
     """Where lengths come from, a recorded trace or a length law, and how long a reward takes.
 
-    `visits`: whether a prompt that comes back meets its responses again or new ones.
+    `visits`: whether a prompt that comes back meets its responses again or new ones. `drift`: by how much lengths grow
+    over the versions of the weights, instead of the law's. `reward_s`: seconds of each, or a lognormal of `median_s`
+    and `p99_s`, with or without a `timeout_s`.
     """
 
     trace: str | None = None
     law: str | None = None
     visits: Visits = "redraw"
     cap_tokens: PositiveInt | None = None
-    reward_s: Seconds = 0.0
+    drift: tuple[Drift, ...] | None = None
+    reward_s: RewardSeconds = 0.0
 
 
 class RecordSection(Part):

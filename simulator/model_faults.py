@@ -2,7 +2,7 @@
 
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from rollsim.traces.errors import Fault, closest
 
@@ -24,13 +24,13 @@ def model_faults(error: ValidationError, model: type[BaseModel], file: str, root
 
 
 def _fault(file: str, error: Any, model: type[BaseModel], root: str) -> Fault:
-    location: tuple[str | int, ...] = error["loc"]
+    location, holder = _located(error["loc"], model)
     place = root + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
     place = place.removeprefix(".")
     if error["type"] == "missing":
         return Fault(file, place, message="missing")
     if error["type"] == "extra_forbidden":
-        known = _keys(location[:-1], model)
+        known = [] if holder is None else list(holder.model_fields)
         return Fault(file, place, None, ", ".join(known), closest(location[-1], known), "unknown key")
     given = error["input"]
     message = error["msg"].removeprefix("Value error, ")
@@ -41,12 +41,27 @@ def _fault(file: str, error: Any, model: type[BaseModel], root: str) -> Fault:
     return Fault(file, place, shown, closest=near, message=message)
 
 
-def _keys(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:
-    """Keys that the object at a path may hold."""
+def _located(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[list[str | int], type[BaseModel] | None]:
+    """Path as the user wrote it, without pydantic's names for the members of a union, and the model its end is in."""
+    path: list[str | int] = []
     kind: Any = model
+    holder: type[BaseModel] | None = model
     for key in location:
-        if isinstance(key, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind = kind.model_fields[key].annotation
-        inner = [arg for arg in get_args(kind) if isinstance(arg, type) and issubclass(arg, BaseModel)]
-        kind = inner[0] if inner else kind
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+        if key in _tags(kind):
+            continue
+        path.append(key)
+        holder = _model_in(kind)
+        if holder is not None and isinstance(key, str) and key in holder.model_fields:
+            kind = holder.model_fields[key].annotation
+    return path, holder
+
+
+def _tags(kind: Any) -> list[str]:
+    return [part.tag for member in get_args(kind) for part in get_args(member) if isinstance(part, Tag)]
+
+
+def _model_in(kind: Any) -> type[BaseModel] | None:
+    """The model of an annotation, be it a tuple of it, or it or nothing."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind
+    return next((found for part in get_args(kind) if (found := _model_in(part)) is not None), None)

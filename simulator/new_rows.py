@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rollsim.policies.base import Prompt
+from rollsim.simulator.reward_latency import RewardLatency
 from rollsim.simulator.trajectories import UNKNOWN
 from rollsim.simulator.workload import Workload
 
@@ -20,12 +21,12 @@ class NewRows:
     workload : Workload
     max_model_len : int
         Tokens of prompt and response that a replica takes; the rest of a response is cut.
-    reward_s : float
-        From the end of a response to its reward [s].
+    reward_latency : RewardLatency
+        From the end of a response to its reward.
     """
 
-    def __init__(self, workload: Workload, max_model_len: int, reward_s: float) -> None:
-        self._workload, self._max_model_len, self._reward_s = workload, max_model_len, reward_s
+    def __init__(self, workload: Workload, max_model_len: int, reward_latency: RewardLatency) -> None:
+        self._workload, self._max_model_len, self._reward_latency = workload, max_model_len, reward_latency
         self._next = -1
         self._ahead, self._first, self._key = UNKNOWN[:0], 0, (0, 0, 0)
 
@@ -75,5 +76,5 @@ class NewRows:
         rows["prompt_tokens"], rows["target_tokens"] = drawn.prompt_tokens, np.minimum(drawn.output_tokens, room)
         rows["truncated"] = drawn.truncated | (drawn.output_tokens > room)
         rows["reward"], rows["extra"] = drawn.reward, drawn.extra
-        rows["reward_s"] = self._reward_s
+        rows["reward_s"] = self._reward_latency.draw(rows["prompt"], rows["visit"], rows["sample"])
         return rows

@@ -5,17 +5,20 @@ from numpy.typing import ArrayLike
 
 from rollsim.simulator.rng import Streams
 from rollsim.simulator.workload import Responses, Visits
+from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.requests import RequestTrace
 
 
 class RecordedWorkload:
     """Groups of a recorded trace in its order, over and over.
 
-    The first pass gives every response as it was recorded. Later ones, further visits and laps of the data set, meet
-    the same responses again (`reuse`) or draw from those of the group with replacement (`redraw`). One beyond the
-    recorded ones of its group is an `extra`: a recorded length of the group, drawn at random and blurred by exp(h z)
-    with z standard normal, h = 0.9 s m**(-1/5) (Silverman's rule of thumb, 1986, equation 3.31), s the pooled standard
-    deviation of log lengths within groups and m the responses of the group.
+    The first pass gives every response as it was recorded, with its reward if the trace has one. Later ones, further
+    visits and laps of the data set, meet the same responses again (`reuse`) or draw from those of the group with
+    replacement (`redraw`). One beyond the recorded ones of its group is an `extra`: a recorded response of the group,
+    drawn at random, with its length blurred by exp(h z) with z standard normal, h = 0.9 s m**(-1/5) (Silverman's rule
+    of thumb, 1986, equation 3.31), s the pooled standard deviation of log lengths within groups and m the responses of
+    the group. One that was truncated is not blurred, since its length is the limit; and none gets longer than the
+    longest recorded. Responses of the trace that had not ended, and those that are extras themselves, are left out.
 
     Parameters
     ----------
@@ -31,10 +34,17 @@ class RecordedWorkload:
     notes : tuple of str
         What a user should know.
     longest_prompt_tokens, longest_output_tokens : int
+
+    Raises
+    ------
+    BadInput
+        If no response of the trace has ended.
     """
 
     def __init__(self, trace: RequestTrace, streams: Streams, *, visits: Visits = "redraw") -> None:
-        self.name, self.content_hash, self.notes = trace.path, trace.content_hash, trace.notes
+        self.name, self.content_hash, self.claims = trace.path, trace.content_hash, ()
+        trace, left_out = _recorded(trace)
+        self.notes = trace.notes + left_out
         self.streams, self.visits = streams, visits
         key = np.where(trace.group < 0, -1 - np.arange(len(trace)), trace.group)
         _, first, member_of, sizes = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
@@ -46,8 +56,13 @@ class RecordedWorkload:
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._prompt_tokens = trace.prompt_tokens[first[turn]]
         self._tokens = trace.output_tokens[rows]
+        count = len(trace)
+        self._truncated = (np.zeros(count, bool) if trace.truncated is None else trace.truncated)[rows]
+        self._reward = (np.full(count, np.nan) if trace.reward is None else trace.reward)[rows]
         self.longest_prompt_tokens, self.longest_output_tokens = int(self._prompt_tokens.max()), int(self._tokens.max())
         self._blur = 0.9 * _spread_within(np.log(self._tokens), self._starts, self._sizes) * self._sizes**-0.2
+        if self._sizes.max() == 1:
+            self.notes = (*self.notes, "the trace has no groups: further responses to a prompt repeat its only one")
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -61,7 +76,7 @@ class RecordedWorkload:
         attempt: ArrayLike = 0,
         version: ArrayLike = 0,  # noqa: ARG002 - a record knows one version
     ) -> Responses:
-        """Responses to prompts, by key; see `LawWorkload.draw`. Rewards are unknown."""
+        """Responses to prompts, by key; see `LawWorkload.draw`. Pass rates are unknown."""
         prompt, sample, visit, attempt = np.broadcast_arrays(prompt, sample, visit, attempt)
         group = prompt % len(self)
         size = self._sizes[group]
@@ -72,19 +87,43 @@ class RecordedWorkload:
             key = prompt[again], visit[again], sample[again], attempt[again]
             member = member.copy()
             member[again] = self.streams.uniform("replay.member", *key) * size[again]
-        tokens = np.array(self._tokens[self._starts[group] + member], float)
-        if extra.any():
-            key = prompt[extra], visit[extra], sample[extra], attempt[extra]
-            tokens[extra] *= np.exp(self._blur[group[extra]] * self.streams.normal("replay.blur", *key))
-        unknown = np.full(tokens.shape, np.nan)
+        row = self._starts[group] + member
+        tokens, truncated = np.array(self._tokens[row]), np.array(self._truncated[row])
+        blurred = extra & ~truncated
+        if blurred.any():
+            key = prompt[blurred], visit[blurred], sample[blurred], attempt[blurred]
+            factor = np.exp(self._blur[group[blurred]] * self.streams.normal("replay.blur", *key))
+            tokens[blurred] = np.rint(np.clip(tokens[blurred] * factor, 1, self.longest_output_tokens))
         return Responses(
             prompt_tokens=self._prompt_tokens[group],
-            output_tokens=np.rint(np.clip(tokens, 1, self.longest_output_tokens)).astype(np.int64),
-            truncated=np.zeros(tokens.shape, bool),
-            pass_rate=unknown,
-            reward=unknown,
+            output_tokens=tokens,
+            truncated=truncated,
+            pass_rate=np.full(tokens.shape, np.nan),
+            reward=np.array(self._reward[row]),
             extra=extra,
         )
+
+
+def _recorded(trace: RequestTrace) -> tuple[RequestTrace, tuple[str, ...]]:
+    """Return the responses whose length is recorded, and what is said of the others."""
+    none = np.zeros(len(trace), bool)
+    unfinished = none if trace.unfinished is None else trace.unfinished
+    extra = (none if trace.extra is None else trace.extra) & ~unfinished
+    kept = ~unfinished & ~extra
+    if not kept.any():
+        allowed = "at least one that has ended and was not drawn beyond its group"
+        message = f"none of its {len(trace):,} responses has a recorded length"
+        raise BadInput(Fault(trace.path, allowed=allowed, message=message))
+    whole = f"of {len(trace):,} responses of the trace"
+    notes = []
+    if unfinished.any():
+        share = "the longest are more often among them"
+        notes.append(f"{unfinished.sum():,} {whole} had not ended and are left out: {share}")
+    if extra.any():
+        notes.append(f"{extra.sum():,} {whole} were drawn beyond their group themselves and are left out")
+    if trace.reward is not None and (unknown := int(np.isnan(trace.reward[kept]).sum())):
+        notes.append(f"the rewards of {unknown:,} {whole} are not known")
+    return (trace if kept.all() else trace.select(kept)), tuple(notes)
 
 
 def _spread_within(values: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> float:

@@ -3,8 +3,7 @@
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from rollsim.simulator.engine_options import Engine, EngineOptions, check_values
 from rollsim.simulator.profile import Profile
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.replay import Replayed, check_fit, replay
-from rollsim.traces.errors import BadInput, Fault
+from rollsim.traces.errors import BadInput, Fault, gathering
 from rollsim.traces.kpis import kpis
 from rollsim.traces.requests import RequestTrace, read_requests
 from rollsim.traces.run import Run
@@ -77,31 +76,23 @@ def prepare(
     if profile is None:
         allowed = "a name of `rollsim profiles list`, or a .json file"
         faults.append(Fault("--profile", allowed=allowed, message="missing"))
-    with _gathering(faults):
+    with gathering(faults):
         if len(traces) == 1:
             requests = read_requests(traces[0])
-    with _gathering(faults):
+    with gathering(faults):
         if profile is not None:
             loaded = load_profile(profile)
-    with _gathering(faults):
+    with gathering(faults):
         if out is not None:
             check_target(out)
     if loaded is not None and not check_values(options):
-        with _gathering(faults):
+        with gathering(faults):
             resolved = engine(loaded, options)
             if requests is not None:
                 check_fit(requests, resolved.limits)
     if faults or requests is None or loaded is None or resolved is None:
         raise BadInput(faults)
     return Prepared(requests, loaded, resolved, loaded.step_cost(resolved.limits), options)
-
-
-@contextmanager
-def _gathering(faults: list[Fault]) -> Iterator[None]:
-    try:
-        yield
-    except BadInput as error:
-        faults += error.faults
 
 
 def work(prepared: Prepared) -> int:

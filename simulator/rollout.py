@@ -49,7 +49,7 @@ class Rollout:
     def __init__(self, setup: Setup, view: Counts, pool: Pool, trajectories: Trajectories) -> None:
         self.setup, self.view, self.pool, self.trajectories = setup, view, pool, trajectories
         self.groups = Groups()
-        self._new = NewRows(setup.workload, setup.limits.max_model_len, setup.reward_s)
+        self._new = NewRows(setup.workload, setup.limits.max_model_len, setup.reward_latency)
         self.buffer: list[Unit] = []
         self.hold = False
         self.validating = 0

@@ -41,7 +41,7 @@ def _inputs(document: dict[str, Any]) -> list[str]:
     if not cluster["shared"]:
         split = f"{cluster['rollout_gpus']} for rollout, {cluster['train_gpus']} for training"
     batch = train["prompts_per_step"] * train["samples_per_prompt"]
-    workload = ", ".join(f"{name} {value}" for name, value in basis["workload"].items() if value is not None)
+    workload = ", ".join(f"{name} {_given(value)}" for name, value in basis["workload"].items() if value is not None)
     policies = "; ".join(f"{point} {_policy(given)}" for point, given in basis["policies"].items())
     extra = document["extra_share"]
     rows = {
@@ -55,6 +55,15 @@ def _inputs(document: dict[str, Any]) -> list[str]:
     }
     notes = [line for note in basis["notes"] for line in pair("note", note)]
     return [line for name, value in rows.items() for line in pair(name, value)] + notes
+
+
+def _given(value: Any) -> str:
+    """A setting in one line, sections in brackets."""
+    if isinstance(value, list):
+        return " ".join(map(_given, value))
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{name} {inner}" for name, inner in value.items() if inner is not None) + ")"
+    return str(value)
 
 
 def _policy(given: Any) -> str:

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from rollsim.policies.base import Shares
 from rollsim.policies.readiness_batch import Batch
+from rollsim.policies.selection_drop_zero_variance import DropZeroVariance
 from rollsim.simulator.config import Config
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.engine_options import EngineOptions, engine
@@ -13,16 +16,18 @@ from rollsim.simulator.policy_settings import Policies
 from rollsim.simulator.profile import Profile
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.replica import unfit
+from rollsim.simulator.reward_latency import RewardLatency
 from rollsim.simulator.rng import Streams
 from rollsim.simulator.sync_cost import PATHS, Path, SyncCost
 from rollsim.simulator.train_cost import Rates, TrainCost
 from rollsim.simulator.view import Counts
 from rollsim.simulator.workload import Workload
 from rollsim.simulator.workload_source import open_workload
-from rollsim.traces.errors import BadInput, Fault
+from rollsim.traces.errors import BadInput, Fault, gathering
 
 GIB = 1024**3
 DEFAULT_UTILIZATION = 0.9
+_LOOKED_AT = 1024  # prompts, to see whether a workload knows any reward
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Setup:
     step_cost: StepCost
     gpus_per_replica: int
     workload: Workload
+    reward_latency: RewardLatency
     train_cost: TrainCost
     sync_cost: SyncCost
     seed: int = 0
@@ -51,11 +57,6 @@ class Setup:
     def streams(self) -> bool:
         """Whether a train step begins before it has all of its groups."""
         return not isinstance(self.policies.readiness, Batch)
-
-    @property
-    def reward_s(self) -> float:
-        """Seconds from the end of a trajectory to its reward."""
-        return self.config.workload.reward_s
 
     @property
     def checkpoint_s(self) -> float:
@@ -76,8 +77,25 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
     BadInput
         Whatever does not fit together: names, memory, GPUs, lengths.
     """
-    policies = config.built_policies(file)
-    profile = load_profile(config.model.profile)
+    faults: list[Fault] = []
+    policies = profile = workload = None
+    with gathering(faults):
+        policies = config.built_policies(file)
+    with gathering(faults):
+        profile = load_profile(config.model.profile)
+    written = config.workload
+    with gathering(faults):
+        workload = open_workload(
+            written.trace,
+            written.law,
+            Streams(seed),
+            visits=written.visits,
+            cap_tokens=written.cap_tokens,
+            drift=written.drift or (),
+            file=file,
+        )
+    if policies is None or profile is None or workload is None:
+        raise BadInput(faults)
     shares = policies.allocation.shares(Counts(total_gpus=config.cluster.gpus))
     size = profile.parallelism.gpus
     if shares.rollout_gpus < size:
@@ -94,10 +112,6 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
     )
     resident_gib = _check_memory(config, profile, shares, train_cost, file)
     found = engine(profile, _options(config, resident_gib / profile.gpu.memory_gib))
-    written = config.workload
-    workload = open_workload(
-        written.trace, written.law, Streams(seed), visits=written.visits, cap_tokens=written.cap_tokens, file=file
-    )
     longest = workload.longest_prompt_tokens, workload.longest_output_tokens
     if reason := unfit(found.limits, *longest):
         message = f"its longest prompt has {longest[0]} tokens, its longest response {longest[1]}: {reason}"
@@ -105,6 +119,9 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
     notes = [*found.notes, *workload.notes]
     if left := shares.rollout_gpus % size:
         notes.append(f"{left} rollout GPUs stay idle: a replica takes {size}")
+    wants_rewards = any(isinstance(policy, DropZeroVariance) for policy in policies.selection.policies)
+    if wants_rewards and np.isnan(workload.draw(np.arange(_LOOKED_AT), 0).reward).all():
+        notes.append("no reward is known: drop_zero_variance drops no group")
     return Setup(
         config=config,
         policies=policies,
@@ -113,6 +130,7 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
         step_cost=profile.step_cost(found.limits),
         gpus_per_replica=size,
         workload=workload,
+        reward_latency=RewardLatency(written.reward_s, Streams(seed)),
         seed=seed,
         train_cost=train_cost,
         sync_cost=_sync_cost(config, profile, shares, train_cost),

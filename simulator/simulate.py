@@ -16,12 +16,14 @@ from rollsim.simulator.config import Config, parse, read_document
 from rollsim.simulator.examples import config_path
 from rollsim.simulator.invariants import Finding, check
 from rollsim.simulator.overrides import with_overrides
+from rollsim.simulator.policy_settings import DEFAULTS
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.setup import Setup, resolve
 from rollsim.simulator.world import World
 from rollsim.simulator.world_tables import tables
+from rollsim.traces.errors import BadInput, Fault, gathering
 from rollsim.traces.run import Run
-from rollsim.traces.writer import write_run
+from rollsim.traces.writer import check_target, write_run
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,24 @@ def load(name_or_path: str, overrides: Sequence[str] = (), *, shares: bool = Tru
     BadInput
         With every fault.
     """
-    path = config_path(name_or_path)
-    return parse(with_overrides(read_document(path), overrides), name_or_path, shares=shares)
+    document = read_document(config_path(name_or_path))
+    faults: list[Fault] = []
+    # The words one by one: what is wrong with one must not hide what the others break.
+    for word in overrides:
+        with gathering(faults):
+            document = with_overrides(document, (word,))
+    config = None
+    with gathering(faults):
+        config = parse(document, name_or_path, shares=shares)
+    if config is None or faults:
+        raise BadInput(faults)
+    return config
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """Return the config as a document in which every section and every decision point is said."""
+    document = config.model_dump(mode="json")
+    return document | {"policies": DEFAULTS | document["policies"]}
 
 
 def simulate(setup: Setup, on_step: Callable[[int], None] | None = None) -> Simulated:
@@ -107,7 +125,7 @@ def write(done: Simulated, out: str | os.PathLike[str]) -> Run:
         profile.name: hashlib.sha256(profile.model_dump_json().encode()).hexdigest(),
         setup.workload.name: setup.workload.content_hash,
     }
-    config = {"command": "run", **setup.config.model_dump(mode="json")}
+    config = {"command": "run", **resolved(setup.config)}
     return write_run(out, done.tables, config, done.document, seed=setup.seed, inputs=inputs, wall_s=done.wall_s)
 
 
@@ -116,6 +134,29 @@ def replications(config: Config, file: str, seed: int, count: int) -> list[Setup
     return [resolve(config, file, seed + i) for i in range(count)]
 
 
-def replication_path(out: Path, i: int, count: int) -> Path:
-    """Folder of replication i: the target itself if there is only one."""
-    return out if count == 1 else out / f"rep-{i}"
+def run_folders(out: Path | None, count: int) -> list[Path | None]:
+    """Where the runs of `count` replications go: the target itself if there is one, else ``rep-0``, ... in it.
+
+    Raises
+    ------
+    BadInput
+        If something stands there that is not an older run of the same kind; more replications than now would stay
+        among the new ones.
+    """
+    if out is None:
+        return [None] * count
+    if count == 1:
+        check_target(out)
+        return [out]
+    folders = [out / f"rep-{i}" for i in range(count)]
+    others = [path.name for path in sorted(out.iterdir()) if path not in folders] if out.is_dir() else []
+    faults: list[Fault] = []
+    if others:
+        allowed = f"a new or empty folder, or {count} older replications, which are replaced"
+        faults.append(Fault(str(out), allowed=allowed, message=f"holds other things: {', '.join(others[:3])}"))
+    for folder in folders if out.is_dir() else [out]:
+        with gathering(faults):
+            check_target(folder)
+    if faults:
+        raise BadInput(faults)
+    return list(folders)

@@ -1,7 +1,7 @@
 """Every split of the GPUs between rollout and training, run and compared."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,11 @@ import numpy as np
 from rollsim.simulator.config import Config, parse
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.setup import resolve
-from rollsim.simulator.simulate import Simulated, simulate
+from rollsim.simulator.simulate import simulate
 from rollsim.simulator.world_failed import WorldFailed
-from rollsim.traces.errors import BadInput
+from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.interval import Interval, interval
+from rollsim.traces.step_kpis import step_seconds
 
 FORMAT = "rollsim-split"
 SCHEMA_VERSION = 1
@@ -21,6 +22,7 @@ SCHEMA_VERSION = 1
 TRAINER_IDLE, ROLLOUTER_IDLE = "trainer/idle_ratio", "rollouter/idle_ratio"
 _WAITS = ("starved",)
 _STANDS = ("throttled", "sync", "idle", "warm_up")
+_BUBBLE = ("tail_bubble", "throttled", "idle")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,40 @@ class Split:
     def name(self) -> str:
         """As people write it."""
         return f"{self.rollout_gpus} shared" if self.shared else f"{self.rollout_gpus} : {self.train_gpus}"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A split that has run, or why it cannot.
+
+    Attributes
+    ----------
+    split : Split
+    step_s : array
+        Step times [s] that pair with those of other splits: the mean of each run, or every step of the only run; the
+        first step of a run, which finds an empty pool, only if there is no other.
+    documents : list of dict
+        Of each run, as `run_document.document`.
+    faults : list of Fault
+        Why it cannot run, as far as the config is to blame.
+    failure : str or None
+        Why its world could not go on.
+    """
+
+    split: Split
+    step_s: np.ndarray
+    documents: list[dict[str, Any]]
+    faults: list[Fault]
+    failure: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it cannot run, in words."""
+        return self.failure or "; ".join(map(_short, self.faults)) or None
+
+
+def _short(fault: Fault) -> str:
+    return fault.message or f"{fault.place} {fault.given}: {fault.allowed}"
 
 
 def splits(config: Config) -> list[Split]:
@@ -80,14 +116,25 @@ def run_splits(
         Every split sees the same seeds, `seed` and those after it.
     progress : callable, optional
         Called with the number of splits done.
+
+    Raises
+    ------
+    BadInput, WorldFailed
+        If no split can run.
     """
-    rows = []
+    tried = []
     for i, split in enumerate(splits(config)):
-        rows.append(_row(config, split, file, range(seed, seed + replications)))
+        tried.append(_try(config, split, file, range(seed, seed + replications)))
         if progress is not None:
             progress(i + 1)
-    runnable = [row for row in rows if row["reason"] is None]
-    best = min(runnable, key=lambda row: row["step_s"]["mean"], default=None)
+    ran = [one for one in tried if one.reason is None]
+    if not ran:
+        for one in tried:
+            if one.failure is not None:
+                raise WorldFailed(one.failure)
+        raise BadInput({str(fault): fault for one in tried for fault in one.faults}.values())
+    best = min(ran, key=lambda one: float(one.step_s.mean()))
+    usd = config.cluster.usd_per_gpu_hour
     return {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
@@ -96,61 +143,57 @@ def run_splits(
         "profile": config.model.profile,
         "steps": config.train.steps,
         "seeds": list(range(seed, seed + replications)),
-        "usd_per_gpu_hour": config.cluster.usd_per_gpu_hour,
-        "rows": rows,
-        "best": None if best is None else best["split"],
-        "tied": [] if best is None else [row["split"] for row in runnable if row is not best and _ties(row, best)],
+        "usd_per_gpu_hour": usd,
+        "rows": [_row(one, best, config.cluster.gpus, usd) for one in tried],
+        "best": best.split.name,
+        "tied": [one.split.name for one in ran if one is not best and _ties(one, best)],
     }
 
 
-def _row(config: Config, split: Split, file: str, seeds: range) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "split": split.name,
-        "rollout_gpus": split.rollout_gpus,
-        "train_gpus": split.train_gpus,
-        "shared": split.shared,
-        "reason": None,
-    }
+def _try(config: Config, split: Split, file: str, seeds: range) -> Tried:
+    documents, times = [], []
+    nothing = np.empty(0)
     try:
         changed = with_split(config, split, file)
-        done = [simulate(resolve(changed, file, seed)) for seed in seeds]
+        for seed in seeds:
+            done = simulate(resolve(changed, file, seed))
+            documents.append(done.document)
+            seconds = step_seconds(done.tables["steps"])
+            times.append(seconds[1:] if len(seconds) > 1 else seconds)
     except BadInput as error:
-        return row | {"reason": "; ".join(_short(fault) for fault in error.faults)}
+        return Tried(split, nothing, [], error.faults)
     except WorldFailed as error:
-        return row | {"reason": f"the world failed: {error}"}
-    return row | _measured(done, config.cluster.usd_per_gpu_hour)
+        return Tried(split, nothing, [], [], f"the world failed: {error}")
+    return Tried(split, times[0] if len(times) == 1 else np.array([each.mean() for each in times]), documents, [])
 
 
-def _short(fault: Any) -> str:
-    return ", ".join(str(part) for part in (fault.message or fault.place, fault.given) if part)
+def _row(one: Tried, best: Tried, gpus: int, usd_per_gpu_hour: float | None) -> dict[str, Any]:
+    """What is said of a split; numbers are means with the ends of their intervals, over the runs if there are several.
 
-
-def _measured(done: list[Simulated], usd_per_gpu_hour: float | None) -> dict[str, Any]:
-    documents = [one.document for one in done]
-    gpus = done[0].setup.config.cluster.gpus
-    # One run gives as many steps as it has, beyond the first, which finds an empty pool; several give their means.
-    if len(done) == 1:
-        later = documents[0]["steps"]["later_s"]
-        step = Interval(later["n"], later["mean"], later["low"], later["high"])
-    else:
-        step = interval(np.array([document["steps"]["later_s"]["mean"] for document in documents], float))
-    ages = [document["staleness"] for document in documents]
-    hours = None if step.mean is None else step.mean * gpus / 3600
-    return {
-        "step_s": {"n": step.n, "mean": step.mean, "low": step.low, "high": step.high},
-        TRAINER_IDLE: _mean(documents, "train", _WAITS),
-        ROLLOUTER_IDLE: _mean(documents, "rollout", _STANDS),
-        "rollout_bubble_share": _mean(documents, "rollout", ("tail_bubble", "throttled", "idle")),
-        "staleness_mean": float(np.mean([age["mean"] for age in ages])),
-        "staleness_max": max(int(age["max"]) for age in ages),
-        "gpu_hours_per_step": hours,
-        "usd_per_step": None if hours is None or usd_per_gpu_hour is None else hours * usd_per_gpu_hour,
+    The step time of a single run has the interval of its steps, what is measured once a run has none.
+    """
+    row = {"split": one.split.name, **asdict(one.split), "reason": one.reason}
+    if one.reason is not None:
+        return row
+    step = interval(one.step_s)
+    numbers = {
+        "step_s": step,
+        "behind_best_s": interval(one.step_s - best.step_s),
+        TRAINER_IDLE: _shares(one, "train", _WAITS),
+        ROLLOUTER_IDLE: _shares(one, "rollout", _STANDS),
+        "rollout_bubble_share": _shares(one, "rollout", _BUBBLE),
+        "staleness_mean": interval(np.array([document["staleness"]["mean"] for document in one.documents], float)),
+        "gpu_hours_per_step": step.scaled(gpus / 3600),
     }
+    if usd_per_gpu_hour is not None:
+        numbers["usd_per_step"] = step.scaled(gpus / 3600 * usd_per_gpu_hour)
+    row["staleness_max"] = max(int(document["staleness"]["max"]) for document in one.documents)
+    return row | {name: asdict(number) for name, number in numbers.items()}
 
 
-def _mean(documents: list[dict[str, Any]], pool: str, categories: tuple[str, ...]) -> float:
-    """Share of a pool's GPU time that went to these categories, mean over the runs."""
-    return float(np.mean([share(document["kpis"]["ledger"], pool, categories) for document in documents]))
+def _shares(one: Tried, pool: str, categories: tuple[str, ...]) -> Interval:
+    """Share of a pool's GPU time that went to these categories, over the runs."""
+    return interval(np.array([share(document["kpis"]["ledger"], pool, categories) for document in one.documents]))
 
 
 def share(ledger: list[dict[str, Any]], pool: str, categories: tuple[str, ...]) -> float:
@@ -160,36 +203,7 @@ def share(ledger: list[dict[str, Any]], pool: str, categories: tuple[str, ...]) 
     return sum(line["gpu_s"] for line in mine if line["category"] in categories) / whole if whole else 0.0
 
 
-def _ties(row: dict[str, Any], best: dict[str, Any]) -> bool:
-    """Whether the intervals of two step times overlap."""
-    a, b = row["step_s"], best["step_s"]
-    return a["low"] is not None and b["high"] is not None and a["low"] <= b["high"]
-
-
-def shown_rows(document: dict[str, Any]) -> Iterator[list[str]]:
-    """Cells of the table for people: split, step time, idle of both sides, staleness, cost."""
-    priced = document["usd_per_gpu_hour"] is not None
-    for row in document["rows"]:
-        if row["reason"] is not None:
-            continue
-        step, best = row["step_s"], " *" if row["split"] == document["best"] else ""
-        half = "" if step["high"] is None else f"± {step['high'] - step['mean']:,.1f}"
-        cost = row["usd_per_step"] if priced else row["gpu_hours_per_step"]
-        yield [
-            row["split"] + best,
-            f"{step['mean']:,.1f}",
-            half,
-            f"{row[ROLLOUTER_IDLE]:.1%}",
-            f"{row[TRAINER_IDLE]:.1%}",
-            f"{row['staleness_mean']:.2f}/{row['staleness_max']}",
-            f"{cost:,.2f}",
-        ]
-
-
-def refused(document: dict[str, Any]) -> list[str]:
-    """Splits that cannot run, those with one reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for row in document["rows"]:
-        if row["reason"] is not None:
-            by_reason.setdefault(row["reason"], []).append(row["split"])
-    return [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+def _ties(one: Tried, best: Tried) -> bool:
+    """Whether the interval of the paired difference of two step times holds 0: both saw the same draws."""
+    behind = interval(one.step_s - best.step_s)
+    return behind.low is not None and behind.low <= 0

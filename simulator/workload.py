@@ -5,21 +5,20 @@ the one that draws from a length law; `recorded_workload` replays a table of rol
 """
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from rollsim.simulator.length_body import Floats
 from rollsim.simulator.length_law import LengthLaw
 from rollsim.simulator.lengths import Lengths
 from rollsim.simulator.pass_rates import PassRates
+from rollsim.simulator.profile_parts import Claim
 from rollsim.simulator.rng import Streams
 
 Visits = Literal["redraw", "reuse"]
-VISITS: tuple[Visits, ...] = ("redraw", "reuse")
 
 
 @dataclass(frozen=True)
@@ -47,22 +46,18 @@ class Responses:
     reward: Floats
     extra: NDArray[np.bool_]
 
-    @property
-    def extra_share(self) -> float:
-        """Share of the responses that were drawn in addition to the recorded ones."""
-        return float(self.extra.mean()) if self.extra.size else 0.0
-
 
 class Workload(Protocol):
     """Gives responses by key; see `LawWorkload.draw`.
 
-    `name` and `content_hash` say where from, `notes` what a user should know, the longest lengths what an engine must
-    hold.
+    `name` and `content_hash` say where from, `notes` what a user should know, `claims` what the lengths rest on, and
+    the longest lengths what an engine must hold.
     """
 
     name: str
     content_hash: str
     notes: tuple[str, ...]
+    claims: tuple[Claim, ...]
     longest_prompt_tokens: int
     longest_output_tokens: int
 
@@ -99,6 +94,7 @@ class LawWorkload:
     ) -> None:
         self.lengths = Lengths(law, cap_tokens)
         self.name, self.notes = law.name, tuple[str, ...]()
+        self.claims = law.evidence.claims if law.evidence else ()
         self.content_hash = hashlib.sha256(law.model_dump_json().encode()).hexdigest()
         self.longest_prompt_tokens, self.longest_output_tokens = law.prompt.max_tokens, self.lengths.cap_tokens
         self.pass_rates = None if law.pass_rate is None else PassRates(law.pass_rate)
@@ -131,18 +127,28 @@ class LawWorkload:
         """
         if self.visits == "reuse":
             visit = np.zeros_like(visit)
-        effect = self.streams.normal("prompt.length", prompt)
+        prompt = np.asarray(prompt)
+        # Responses to a prompt mostly stand side by side: what depends on the prompt alone is drawn once a run.
+        flat = prompt.reshape(-1)
+        first = np.flatnonzero(np.r_[True, flat[1:] != flat[:-1]][: flat.size])
+        runs = np.diff(first, append=flat.size)
+        effect = self.streams.normal("prompt.length", flat[first])
+
+        def of_prompt(values: NDArray) -> NDArray:
+            return np.repeat(values, runs).reshape(prompt.shape)
+
         own = self.streams.normal("response.length", prompt, visit, sample, attempt)
-        tokens, truncated = self.lengths.draw(effect, own, version)
+        tokens, truncated = self.lengths.draw(of_prompt(effect), own, version)
         shape = tokens.shape
         if self.pass_rates is None:
             rate = reward = np.full(shape, np.nan)
         else:
-            rate = self.pass_rates.of_prompt(effect, self.streams.normal("prompt.difficulty", prompt))
+            difficulty = self.streams.normal("prompt.difficulty", flat[first])
+            rate = of_prompt(self.pass_rates.of_prompt(effect, difficulty))
             luck = self.streams.normal("response.luck", prompt, visit, sample, attempt)
             reward = self.pass_rates.rewards(rate, own, luck, truncated)
         return Responses(
-            prompt_tokens=_spread(self._prompt_tokens(prompt), shape),
+            prompt_tokens=_spread(of_prompt(self._prompt_tokens(flat[first])), shape),
             output_tokens=tokens,
             truncated=truncated,
             pass_rate=_spread(rate, shape),
@@ -174,30 +180,6 @@ def groups(
     """
     columns = [np.asarray(value)[..., None] for value in (prompts, visit, version)]
     return workload.draw(columns[0], np.arange(group_size), visit=columns[1], version=columns[2])
-
-
-def request_table(drawn: Responses, prompts: ArrayLike) -> pa.Table:
-    """Whole groups as a request trace with everything at t = 0, in the columns that `traces.requests` reads.
-
-    Parameters
-    ----------
-    drawn
-        Arrays [prompts, group_size].
-    prompts
-        Numbers of the prompts, [prompts].
-    """
-    prompt = np.asarray(prompts)
-    size = drawn.output_tokens.shape[1]
-    samples = np.tile(np.arange(size), len(prompt)).astype(str)
-    columns = {field.name: getattr(drawn, field.name).reshape(-1) for field in fields(drawn)}
-    return pa.table(
-        {
-            "sample_id": pa.array(np.char.add(np.char.add(np.repeat(prompt, size).astype(str), "."), samples)),
-            "group_id": np.repeat(prompt, size),
-            "arrival_s": np.zeros(len(prompt) * size),
-        }
-        | {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
-    )
 
 
 def _spread(values: ArrayLike, shape: tuple[int, ...]) -> NDArray:

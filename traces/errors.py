@@ -1,7 +1,8 @@
 """What a user gets for bad input: every fault at once, with its place, the allowed values and the closest match."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -60,6 +61,15 @@ class BadInput(ValueError):  # noqa: N818 - the word the user reads
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.faults))
+
+
+@contextmanager
+def gathering(faults: list[Fault]) -> Iterator[None]:
+    """Add the faults of the block to a list instead of ending at them, so that what comes after can find its own."""
+    try:
+        yield
+    except BadInput as error:
+        faults += error.faults
 
 
 def closest(given: object, allowed_names: Iterable[str]) -> str | None:

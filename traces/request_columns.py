@@ -32,6 +32,10 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "group": ("group_id", "group", "group_index", "prompt_id", "problem_id"),
     "id": ("sample_id", "request_id", "id", "trajectory_id"),
     "priority": ("priority",),
+    "truncated": ("is_truncated", "truncated"),
+    "reward": ("reward", "is_correct"),
+    "unfinished": ("status",),
+    "extra": ("is_extra",),
 }  # fmt: skip
 REQUIRED = ("prompt_tokens", "output_tokens")
 EXAMPLES_SHOWN = 5
@@ -133,6 +137,18 @@ def numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         array = pa.nulls(count, pa.float64())
     values = array.to_numpy(zero_copy_only=False)
     return values, np.isnan(values) & ~malformed, malformed
+
+
+def truths(array: pa.Array) -> pa.Array:
+    """Return an array with 1 for true and 0 for false, as values or as text; what is neither stays."""
+    array = plain_array(array)
+    if pa.types.is_boolean(array.type):
+        return array.cast(pa.float64(), safe=False)
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        text = pc.utf8_lower(pc.utf8_trim_whitespace(array))
+        zero = pc.if_else(pc.equal(text, "false"), pa.scalar("0", array.type), array)
+        return pc.if_else(pc.equal(text, "true"), pa.scalar("1", array.type), zero)
+    return array
 
 
 def times_s(array: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:

@@ -1,7 +1,8 @@
 """A request trace: when each request arrives, how long its prompt is and how much it generates. No text.
 
 A trace is Parquet, CSV or JSON lines with a column each for the prompt and output tokens and, optionally, the arrival,
-group, id and priority; `rollsim.traces.request_columns.ALIASES` lists the names under which each is known.
+group, id, priority, reward and how it ended; `rollsim.traces.request_columns.ALIASES` lists the names under which each
+is known. The ``rollouts`` table of a run is one.
 """
 
 import hashlib
@@ -15,13 +16,15 @@ import pyarrow.compute as pc
 
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.examples import example_path
-from rollsim.traces.request_columns import RowFaults, match, missing, numbers, plain_array, times_s
+from rollsim.traces.request_columns import RowFaults, match, missing, numbers, plain_array, times_s, truths
 from rollsim.traces.request_files import RawTrace, read_file
 
 MAX_TOKENS = 2**31 - 1
 _WHOLE = "a whole number from {low} to {high}"
 _EXACT = 2**53
 _CLOCK_TIME_S = 1e8
+ROLLOUTS = "rollouts.parquet"
+_NOT_ENDED = ("in_flight", "pending", "running", "aborted", "failed")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,15 @@ class RequestTrace:
         SHA-256 of the content: the same for the same requests in another file format.
     notes
         What a user should know about how the file was read.
+    truncated
+        Whether each output was cut at a limit, bool, False where there is no value; None if the trace does not say.
+    reward
+        Reward of each, float64, NaN where there is no value; None if the trace has none.
+    unfinished
+        Whether its generation had not ended, or was aborted or failed, so that it could have become longer, bool; None
+        if the trace does not say.
+    extra
+        Whether it was drawn in addition to the recorded responses of its group, bool; None if the trace does not say.
     """
 
     path: str
@@ -63,6 +75,10 @@ class RequestTrace:
     unit: str
     content_hash: str
     notes: tuple[str, ...]
+    truncated: np.ndarray | None = None
+    reward: np.ndarray | None = None
+    unfinished: np.ndarray | None = None
+    extra: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -77,6 +93,7 @@ class RequestTrace:
         indices = np.arange(len(self))[chosen]
         names = ("arrival_s", "prompt_tokens", "output_tokens", "group", "priority", "rows")
         columns = {name: getattr(self, name)[indices] for name in names}
+        columns |= {name: values[indices] for name in _OUTCOMES if (values := getattr(self, name)) is not None}
         ids = None if self.ids is None else self.ids.take(pa.array(indices))
         return replace(self, ids=ids, content_hash=_hash(ids, columns), **columns)
 
@@ -87,7 +104,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     Parameters
     ----------
     path
-        A file, or ``example:NAME`` for one of `rollsim.traces.examples`.
+        A file, the folder of a run, or ``example:NAME`` for one of `rollsim.traces.examples`.
 
     Raises
     ------
@@ -96,6 +113,11 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     """
     text = os.fspath(path)
     file = example_path(text.removeprefix("example:")) if text.startswith("example:") else Path(text)
+    if file.is_dir():
+        file /= ROLLOUTS
+        if not file.is_file():
+            allowed = f"a file, or the folder of a run, which holds {ROLLOUTS}"
+            raise BadInput(Fault(text, allowed=allowed, message="is a folder"))
     raw = read_file(file)
     absent = missing(text, raw.names)
     if absent:
@@ -110,7 +132,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     count = len(next(iter(chosen.values()))[1]) if chosen else 0
     if not count:
         raise BadInput(raw.faults or [Fault(text, message="holds no request", allowed="at least one")])
-    for meaning in ("arrival", "group", "id", "priority"):
+    for meaning in ("arrival", "group", "id", "priority", *_OUTCOMES):
         if meaning in chosen and chosen[meaning][1].null_count == count:
             notes.append(f"column {chosen[meaning][0]!r} is empty and not used")
             del chosen[meaning]
@@ -120,6 +142,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     priority = _whole(*chosen["priority"], faults, -_EXACT, _EXACT) if "priority" in chosen else np.zeros(count, int)
     group = _groups(*chosen["group"], faults) if "group" in chosen else np.full(count, -1)
     ids = _ids(*chosen["id"], faults) if "id" in chosen else None
+    outcomes = {name: _OUTCOMES[name](*chosen[name], faults) for name in _OUTCOMES if name in chosen}
     if not raw.faults and not faults.faults:
         _check_groups(group, prompt_tokens, chosen, faults)
     if raw.faults or faults.faults:
@@ -135,6 +158,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
         "group": group[order],
         "priority": priority[order],
         "rows": _rows(raw, count)[order],
+        **{name: values[order] for name, values in outcomes.items()},
     }
     ids = ids if ids is None else ids.take(pa.array(order))
     return RequestTrace(text, ids, unit=raw.unit, content_hash=_hash(ids, values), notes=tuple(notes), **values)
@@ -156,6 +180,30 @@ def _whole(column: str, array: pa.Array, faults: RowFaults, low: int, high: int)
         faults.add(usable & (values < low), column, "too small", allowed, array)
     faults.add(usable & (values > high), column, "too large", allowed, array)
     return np.where(usable & (np.abs(values) <= _EXACT), values, 0).astype(np.int64)
+
+
+def _flags(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
+    """Return a column as bool, having noted every value that is neither true nor false."""
+    values, absent, malformed = numbers(truths(array))
+    faults.add(malformed | (~absent & ~np.isin(values, (0, 1))), column, "not a flag", "true, false, 1 or 0", array)
+    return values == 1
+
+
+def _rewards(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
+    """Return a column as float64 with NaN for no value, having noted every value that is not a finite number."""
+    values, _, malformed = numbers(truths(array))
+    faults.add(malformed | np.isinf(values), column, "not a finite number", "a number, true, false or nothing", array)
+    return values
+
+
+def _unfinished(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
+    """Return whether each status is one of those whose length is not final; an unknown one counts as ended."""
+    array = plain_array(array)
+    if pa.types.is_nested(array.type):
+        faults.add(array.is_valid().to_numpy(zero_copy_only=False), column, "not a name", "a text or number", array)
+        return np.zeros(len(array), bool)
+    names = pc.utf8_lower(pc.utf8_trim_whitespace(array.cast(pa.string())))
+    return pc.is_in(names, pa.array(_NOT_ENDED)).to_numpy(zero_copy_only=False)
 
 
 def _arrivals(
@@ -246,8 +294,13 @@ def _rows(raw: RawTrace, count: int) -> np.ndarray:
 
 def _hash(ids: pa.StringArray | None, columns: dict[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
-    for name in ("arrival_s", "prompt_tokens", "output_tokens", "group", "priority"):
-        digest.update(columns[name].tobytes())
+    for name in ("arrival_s", "prompt_tokens", "output_tokens", "group", "priority", *_OUTCOMES):
+        if name in columns:
+            digest.update(columns[name].tobytes())
     if ids is not None:
         digest.update("\n".join(ids.to_pylist()).encode())
     return digest.hexdigest()
+
+
+# Columns that say how a response ended, and how each is read; a trace need not have them.
+_OUTCOMES = {"truncated": _flags, "reward": _rewards, "unfinished": _unfinished, "extra": _flags}

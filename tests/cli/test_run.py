@@ -1,4 +1,4 @@
-"""`rollsim run`, `split` and `laws` as a user sees them."""
+"""`rollsim run` and `laws` as a user sees them."""
 
 import json
 
@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 from rollsim.cli.app import main
+from rollsim.simulator import simulate
 from rollsim.simulator.examples import EXAMPLES
+from rollsim.simulator.invariants import Finding
 from rollsim.traces.run import Run
 
 SMALL = ("train.steps=2", "train.prompts_per_step=16", "train.samples_per_prompt=4")
@@ -68,6 +70,43 @@ def test_replications_are_a_folder_that_compare_pairs(rollsim, tmp_path):
     assert json.loads(out)["explained_total_s"] is not None
 
 
+def test_replications_leave_no_older_ones_among_them(rollsim, tmp_path):
+    words = ("run", "example:async", *SMALL, "--out", tmp_path / "a", "--quiet")
+    assert rollsim(*words, "--replications", 3)[0] == 0
+    code, out, err = rollsim(*words, "--replications", 2)
+    assert (code, out) == (2, "")
+    assert "rep-2" in err
+    assert rollsim(*words, "--replications", 3)[0] == 0
+    assert rollsim(*words)[0] == 2
+    (tmp_path / "b").write_text("")
+    assert rollsim("run", "example:async", *SMALL, "--out", tmp_path / "b", "--replications", 2)[0] == 2
+
+
+def test_the_mean_over_replications(rollsim):
+    """t interval of two values a, b: half width 12.706 |a - b| / 2."""
+    code, out, _ = rollsim("run", "example:dynamic-sampling", *SMALL, "--replications", 2, "--json", "--seed", 5)
+    document = json.loads(out)
+    assert code == 0
+    assert document["seeds"] == [5, 6]
+    a, b = (run["steps"]["step_s"]["mean"] for run in document["runs"])
+    mean = document["means"]["step [s]"]
+    assert a != b
+    assert mean["mean"] == pytest.approx((a + b) / 2)
+    assert mean["high"] - mean["mean"] == pytest.approx(12.7062 * abs(a - b) / 2, rel=1e-4)
+
+
+def test_a_broken_invariant_exits_with_1(rollsim, monkeypatch):
+    broken = Finding("INV-1", "by hand", ok=False)
+    monkeypatch.setattr(simulate, "check", lambda *_, **__: [broken])
+    code, out, _ = rollsim("run", "example:async", *SMALL, "--check")
+    assert code == 1
+    assert str(broken) in out
+    code, out, err = rollsim("run", "example:async", *SMALL, "--quiet")
+    assert code == 1
+    assert str(broken) in err
+    assert str(broken) not in out
+
+
 def test_the_seed_decides(rollsim):
     words = ("run", "example:dynamic-sampling", *SMALL, "--json")
     first, again, other = (rollsim(*words, "--seed", seed)[1] for seed in (1, 1, 2))
@@ -77,7 +116,9 @@ def test_the_seed_decides(rollsim):
 
 def test_print_config_is_a_config(rollsim, tmp_path):
     _, out, _ = rollsim("run", "example:async", "policies.weight_sync.keep_kv=true", "--print-config")
-    assert yaml.safe_load(out)["policies"]["weight_sync"] == {"use": "in_flight", "keep_kv": True}
+    policies = yaml.safe_load(out)["policies"]
+    assert policies["weight_sync"] == {"use": "in_flight", "keep_kv": True}
+    assert policies["readiness"] == "batch"
     path = tmp_path / "c.yaml"
     path.write_text(out)
     assert rollsim("run", path, "--print-config")[1] == out
@@ -89,7 +130,9 @@ def test_print_config_is_a_config(rollsim, tmp_path):
         (("example:snyc",), ["example:snyc", "did you mean 'sync'"]),
         (("nothing.yaml",), ["nothing.yaml", "no such file"]),
         (("example:sync", "train.step=3", "cluster.gpus=0"), ["did you mean 'steps'", "cluster.gpus"]),
-        (("example:sync", "train.steps"), ["section.key=value"]),
+        (("example:sync", "train.steps", "cluster.gpus=0"), ["section.key=value", "cluster.gpus"]),
+        (("example:sync", "model.profile=x", "workload.trace=nope.csv"), ["unknown profile", "nope.csv"]),
+        (("example:async", "policies.admission.2.eta=1"), ["has 2 entries"]),
         (("example:sync", "policies.routing=least_lod"), ["did you mean 'least_load'"]),
         (("example:sync", "policies.tool_wait=hold"), ["policies.tool_wait"]),
         (("example:sync", "policies.admission={use: fixed_batch, ahed: 1}"), ["did you mean 'ahead'"]),
@@ -136,24 +179,6 @@ def test_a_world_that_fails_exits_with_1(rollsim):
     code, out, err = rollsim("run", "example:dynamic-sampling", *SMALL, "train.samples_per_prompt=1")
     assert (code, out) == (1, "")
     assert "no batch in sight" in err
-
-
-def test_split_finds_the_best_and_says_why_not(rollsim):
-    code, out, _ = rollsim("split", "example:one-step-off", *SMALL, "cluster.gpus=6", "--json")
-    document = json.loads(out)
-    assert code == 0
-    ran = {row["split"]: row for row in document["rows"] if row["reason"] is None}
-    assert set(ran) == {"1 : 5", "2 : 4", "3 : 3", "4 : 2"}
-    assert document["best"] == min(ran, key=lambda name: ran[name]["step_s"]["mean"])
-    assert all(0 <= row[key] <= 1 for row in ran.values() for key in ("trainer/idle_ratio", "rollouter/idle_ratio"))
-    refused = {row["split"]: row["reason"] for row in document["rows"] if row["reason"]}
-    assert "GiB" in refused["5 : 1"]
-    assert "shared" in refused["6 shared"]
-    code, out, _ = rollsim("split", "example:sync", *SMALL, "cluster.gpus=6", "cluster.usd_per_gpu_hour=2")
-    assert code == 0
-    assert "6 shared" in out
-    assert "USD/step" in out
-    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_laws(rollsim):

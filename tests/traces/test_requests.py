@@ -200,3 +200,63 @@ def test_published_traces_are_read(shared_data, name):
     read = read_requests(shared_data / "traces" / f"{name}.csv.gz")
     assert len(read) == {"azure2023_code": 8_819, "azure2023_conv": 19_366, "mooncake_conversation": 12_031}[name]
     assert 3_400 < read.arrival_s[-1] < 3_700
+
+
+ENDED_CSV = "isl,osl,is_truncated,reward\n1,2,True,0.5\n1,2,false,\n1,2,,-1\n1,2,1,true\n"
+ENDED_JSON = """
+{"isl": 1, "osl": 2, "is_truncated": true, "reward": 0.5}
+{"isl": 1, "osl": 2, "is_truncated": false}
+{"isl": 1, "osl": 2, "is_truncated": null, "reward": -1}
+{"isl": 1, "osl": 2, "is_truncated": 1, "reward": true}
+"""
+
+
+@pytest.mark.parametrize(("name", "content"), [("t.csv", ENDED_CSV), ("t.jsonl", ENDED_JSON)])
+def test_rewards_and_what_was_truncated(trace, name, content):
+    read = read_requests(trace(content, name))
+    np.testing.assert_array_equal(read.truncated, [True, False, False, True])
+    np.testing.assert_array_equal(read.reward, [0.5, np.nan, -1.0, 1.0])
+    late = read_requests(trace("isl,osl,is_truncated,reward,arrival_s\n1,2,1,7,9\n1,2,0,8,0\n", "late.csv"))
+    assert (late.truncated.tolist(), late.reward.tolist()) == ([False, True], [8.0, 7.0]), "sorted with their request"
+    part = read.select(np.array([3, 0]))
+    assert (part.truncated.tolist(), part.reward.tolist()) == ([True, True], [1.0, 0.5])
+
+
+def test_a_trace_need_not_say_how_responses_ended(trace):
+    plain = read_requests(trace("isl,osl\n1,2\n"))
+    assert plain.truncated is None
+    assert plain.reward is None
+    told = read_requests(trace("isl,osl,reward,truncated\n1,2,1,0\n", "u.csv"))
+    assert told.content_hash != plain.content_hash
+    other = read_requests(trace("isl,osl,reward,truncated\n1,2,0,0\n", "v.csv"))
+    assert other.content_hash != told.content_hash
+    empty = read_requests(trace("isl,osl,reward\n1,2,\n", "w.csv"))
+    assert empty.reward is None
+    assert any("'reward' is empty" in note for note in empty.notes)
+
+
+def test_rewards_and_flags_that_are_none(trace):
+    found = faults_of(trace("isl,osl,reward,truncated\n1,2,good,2\n1,2,inf,maybe\n1,2,0.5,no\n"))
+    assert [fault.split("; allowed")[0] for fault in found] == [
+        "lines 2, 3, 4, column truncated: not a flag; given ('2', 'maybe', 'no')",
+        "lines 2, 3, column reward: not a finite number; given ('good', 'inf')",
+    ]
+
+
+def test_a_run_folder_is_its_rollouts(tmp_path, trace):
+    run = tmp_path / "run"
+    run.mkdir()
+    with pytest.raises(BadInput, match=r"is a folder; allowed: a file, or .*rollouts\.parquet"):
+        read_requests(run)
+    pq.write_table(
+        pa.table({"prompt_tokens": [5], "output_tokens": [7], "status": ["in_flight"]}), run / "rollouts.parquet"
+    )
+    read = read_requests(run)
+    assert (read.path, read.output_tokens.tolist(), read.unfinished.tolist()) == (str(run), [7], [True])
+
+
+def test_states_in_which_a_length_is_not_final(trace):
+    read = read_requests(trace("isl,osl,status\n1,2,FAILED\n1,2,completed\n1,2,\n1,2,200\n1,2,in_flight\n"))
+    assert read.unfinished.tolist() == [True, False, False, False, True]
+    assert read_requests(trace('{"isl": 1, "osl": 2, "status": 200}', "t.jsonl")).unfinished.tolist() == [False]
+    assert "not a name" in faults_of(trace('{"isl": 1, "osl": 2, "status": {"is": "x"}}', "u.jsonl"))[0]

@@ -138,7 +138,7 @@ def test_files_that_are_not_there(tmp_path, trace):  # noqa: F811
     trace("x", "trace.csv")
     assert "no such file (did you mean 'trace.csv'?)" in faults_of(str(tmp_path / "tracee.csv"))[0]
     (tmp_path / "folder.csv").mkdir()
-    assert "cannot be read" in faults_of(str(tmp_path / "folder.csv"))[0]
+    assert "is a folder" in faults_of(str(tmp_path / "folder.csv"))[0]
 
 
 def test_a_last_line_without_an_end_is_mentioned(trace):  # noqa: F811

@@ -27,6 +27,7 @@ class Given:
     name: str = "given"
     content_hash: str = ""
     notes: tuple[str, ...] = ()
+    claims: tuple = ()
     longest_prompt_tokens: int = PROMPT_TOKENS
     longest_output_tokens: int = 1000
 

@@ -99,7 +99,7 @@ def worlds(draw):
             "num_blocks": draw(st.sampled_from([11, 40, 2000])),
             "async_scheduling": draw(st.booleans()),
         },
-        "reward_s": draw(st.sampled_from([0.0, 1.5])),
+        "reward_s": draw(st.sampled_from([0.0, 1.5, {"median_s": 1.0, "p99_s": 9.0}])),
         "hand": draw(st.booleans()),
     }
 

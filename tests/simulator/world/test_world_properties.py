@@ -35,7 +35,7 @@ def test_inv_8_eta_0_hard_is_synchronous_in_random_worlds(data):
         "prompts": prompts,
         "samples": samples,
         "steps": draw(st.integers(1, 4)),
-        "reward_s": draw(st.sampled_from([0.0, 1.5])),
+        "reward_s": draw(st.sampled_from([0.0, 1.5, {"median_s": 1.0, "p99_s": 9.0}])),
         "hand": draw(st.booleans()),
         "train": {"mini_batches": draw(st.integers(1, prompts * samples)), "validate_every": draw(st.integers(0, 2))},
         "limits": {
