@@ -84,7 +84,7 @@ def check(
     findings = [
         _ledger(tables["ledger"], gpus, span_s),
         *_tokens(rollouts, tables),
-        _kv(tables["gauges"]),
+        *_kv(tables["gauges"]),
         *_staleness(rollouts, hard_eta),
         *_consumed(rollouts, steps),
         *_order(rollouts, steps, streams),
@@ -137,11 +137,17 @@ def _tokens(rollouts: pa.Table, tables: Mapping[str, pa.Table]) -> list[Finding]
     return found
 
 
-def _kv(gauges: pa.Table) -> Finding:
+def _kv(gauges: pa.Table) -> list[Finding]:
     used, total = gauges["kv_used_blocks"].to_numpy(), gauges["kv_total_blocks"].to_numpy()
     bad = np.flatnonzero((used > total) | (used < 0))
     worst = float((used - total).max()) if len(used) else None
-    return _finding("INV-3", "KV blocks in use less those there are, in every sample", bad, "gauges", worst)
+    idle = gauges["running"].to_numpy() == 0
+    kept = np.flatnonzero(idle & (used > 0))
+    most = float(used[idle].max()) if idle.any() else None
+    return [
+        _finding("INV-3", "KV blocks in use less those there are, in every sample", bad, "gauges", worst),
+        _finding("INV-3", "KV blocks in use where nothing runs: all are freed", kept, "gauges", most),
+    ]
 
 
 def _staleness(rollouts: pa.Table, hard_eta: int | None) -> list[Finding]:

@@ -7,15 +7,14 @@ import pyarrow as pa
 
 from rollsim.traces.schema import SEGMENT_KINDS, build
 
-_QUEUE, _PREFILL, _DECODE = (SEGMENT_KINDS.index(kind) for kind in ("queue", "prefill", "decode"))
+_QUEUE, _PREFILL, _REPREFILL, _DECODE = map(SEGMENT_KINDS.index, ("queue", "prefill", "reprefill", "decode"))
 
 
 def segments(rows: np.ndarray, logs: Sequence[np.ndarray], owners: Sequence[np.ndarray]) -> pa.Table:
     """Segments as a table, by trajectory and time.
 
-    A stay in the running batch is prefill up to the trajectory's first token and decode after it; a later stay is
-    decode from its begin, since the log does not tell when what was lost had been prefilled again. What lies between
-    two stays, and before the first, is queueing.
+    A stay in the running batch is prefill up to its first token and decode after it; in a later stay of a trajectory
+    the prefill recomputes what was lost. What lies between two stays, and before the first, is queueing.
 
     Parameters
     ----------
@@ -33,14 +32,16 @@ def segments(rows: np.ndarray, logs: Sequence[np.ndarray], owners: Sequence[np.n
     first = np.diff(trajectory, prepend=-1) != 0
     t0_s, t1_s = stays["t0_s"], stays["t1_s"]
     begin_s = np.where(first, rows["t_submit_s"][trajectory], np.roll(t1_s, 1))
-    token_s = rows["t_first_token_s"][trajectory]
-    # Not yet known is -1: such a stay has made no token and is prefill to its end.
-    made = stays["out_after"] > stays["out_before"]
-    split_s = np.where(made, np.clip(token_s, t0_s, t1_s), np.where(stays["out_before"] > 0, t0_s, t1_s))
-    prefilled = np.where(split_s > t0_s, rows["prompt_tokens"][trajectory] - stays["cached_tokens"], 0)
+    # A stay that new weights cut goes on decoding: its first token came before it.
+    token_s = stays["token_s"]
+    split_s = np.where(token_s < 0, t1_s, np.clip(token_s, t0_s, t1_s))
+    context = rows["prompt_tokens"][trajectory] + stays["out_before"]
+    prefilled = np.where(split_s > t0_s, context - stays["cached_tokens"], 0)
+    redone = ~first
     parts = (
         (_QUEUE, begin_s, t0_s, np.zeros(len(stays), np.int64), np.full(len(stays), -1)),
-        (_PREFILL, t0_s, split_s, prefilled, stays["version"]),
+        (_PREFILL, t0_s, np.where(redone, t0_s, split_s), np.where(redone, 0, prefilled), stays["version"]),
+        (_REPREFILL, t0_s, np.where(redone, split_s, t0_s), np.where(redone, prefilled, 0), stays["version"]),
         (_DECODE, split_s, t1_s, stays["out_after"] - stays["out_before"], stays["version"]),
     )
     kept = [(t1 > t0) | (tokens > 0) for _, t0, t1, tokens, _ in parts]

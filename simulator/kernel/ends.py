@@ -23,7 +23,7 @@ def log_span(s, r, out, reason):
     q = s.request[r]
     row = s.span[e.span_n]
     row.request, row.version, row.kv_version, row.reason = r, q.span_version, q.kv_version, reason
-    row.t0_s, row.t1_s = q.span_t0_s, e.now_s
+    row.t0_s, row.token_s, row.t1_s = q.span_t0_s, q.span_token_s, e.now_s
     row.cached_tokens, row.out_before, row.out_after = q.span_cached, q.span_out, out
     q.span_t0_s, q.span_cached, q.span_out, q.span_row = e.now_s, 0, out, e.span_n
     e.span_n += 1

@@ -86,6 +86,7 @@ def _yield_tokens(s, d):
         q.computed += row.tokens - row.drafts
         if q.computed < q.prompt + q.out:
             continue
+        q.span_token_s = e.now_s
         last = q.out + 1 >= q.target
         if not e.asynchronous:
             q.out += 1

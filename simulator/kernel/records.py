@@ -117,6 +117,7 @@ REQUEST = np.dtype(
         ("finish_s", "f8"),
         ("admit_s", "f8"),
         ("span_t0_s", "f8"),
+        ("span_token_s", "f8"),
         ("state", _INT),
         ("rank", _INT),
         ("prompt", _INT),
@@ -202,13 +203,15 @@ GAUGE = np.dtype(
     [("t_s", "f8"), ("running", _INT), ("waiting", _INT), ("blocks", _INT), ("preemptions", "i8")], align=True
 )
 # One row for each stay in `running`, cut where the weights change under it: tokens out_before..out_after were sampled
-# with weights `version` from KV whose oldest part is of `kv_version`; `reason` is the state that the request goes to.
+# with weights `version`, the first one of the stay at token_s (-1: it was prefill to its end), from KV whose oldest
+# part is of `kv_version`; `reason` is the state that the request goes to.
 SPAN = np.dtype(
     [
         ("request", _INT),
         ("version", _INT),
         ("kv_version", _INT),
         ("t0_s", "f8"),
+        ("token_s", "f8"),
         ("t1_s", "f8"),
         ("cached_tokens", _INT),
         ("out_before", _INT),

@@ -229,7 +229,7 @@ def _admit_one(s, d, r, budget):
     blocks.register(s, r, min(computed + n, total))
     if q.admit_s < 0:
         q.cached, q.admit_s = hit, e.now_s
-    q.span_t0_s, q.span_cached, q.span_version = e.now_s, computed, e.version
+    q.span_t0_s, q.span_token_s, q.span_cached, q.span_version = e.now_s, -1.0, computed, e.version
     _give(s, d, r, n, drafts, computed)
     _charge(s, d, n, computed + 1.0, need, q.preemptions > 0, 1)
     return n

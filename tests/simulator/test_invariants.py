@@ -63,6 +63,11 @@ def test_inv_3_more_blocks_than_there_are():
     assert (found.rows, found.worst) == ((1,), 1.0)
 
 
+def test_inv_3_blocks_that_nobody_frees():
+    found = broken(loops.loop() | {"gauges": loops.gauges(running=np.array([0, 5]))})["INV-3"]
+    assert (found.rows, found.worst) == ((0,), 7.0)
+
+
 def test_inv_4_a_hard_bound():
     assert list(broken(loops.loop(), hard_eta=1)) == []
     found = broken(loops.loop(), hard_eta=0)["INV-4"]

@@ -37,6 +37,9 @@ def test_inv2_spans_add_up_to_every_token_once(world):
         assert spans["out_after"][-1] == result.output_tokens
         assert spans["t0_s"][0] == request["admit_s"]
         assert (spans["t0_s"] <= spans["t1_s"]).all()
+        made = spans["out_after"] > spans["out_before"]
+        assert ((spans["token_s"] >= 0) >= made).all()
+        assert (spans["token_s"] <= spans["t1_s"]).all()
         assert (spans["t1_s"][:-1] <= spans["t0_s"][1:]).all()
         assert spans["t1_s"][-1] <= result.finish_s
         assert (np.diff(spans["version"]) >= 0).all()

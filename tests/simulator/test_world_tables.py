@@ -109,12 +109,13 @@ def test_the_fate_is_a_second_breakdown_of_the_same_seconds():
 
 
 def test_segments_by_hand():
-    """One stays from 1 to 5 s, is preempted and comes back from 7 to 9 s; its first token is out at 2 s."""
+    """One stays from 1 to 5 s, is preempted and comes back from 7 to 9 s; tokens are out at 2 s and again at 7.5 s."""
     rows = records(t_submit_s=[0.5] * 5, t_first_token_s=[2.0, -1, -1, -1, -1])[:1]
     log = np.zeros(2, state.SPAN)
     log["request"] = 3
     log["version"] = [4, 5]
     log["t0_s"], log["t1_s"] = [1.0, 7.0], [5.0, 9.0]
+    log["token_s"] = [2.0, 7.5]
     log["cached_tokens"] = [4, 0]
     log["out_before"], log["out_after"] = [0, 12], [12, 20]
     table = segments(rows, [log[::-1]], [np.array([9, 9, 9, 0])])
@@ -124,9 +125,10 @@ def test_segments_by_hand():
         ("prefill", 6, 4, 1.0, 2.0),
         ("decode", 12, 4, 2.0, 5.0),
         ("queue", 0, None, 5.0, 7.0),
-        ("decode", 8, 5, 7.0, 9.0),
+        ("reprefill", 10 + 12, 5, 7.0, 7.5),
+        ("decode", 8, 5, 7.5, 9.0),
     ]
-    assert table["sample_id"].to_pylist() == ["0"] * 5
+    assert table["sample_id"].to_pylist() == ["0"] * 6
 
 
 @pytest.fixture(scope="module")
