@@ -8,7 +8,7 @@ import numpy as np
 from rollsim.simulator.profile import Profile
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.setup import Setup
-from rollsim.simulator.train_cost import GRADES
+from rollsim.simulator.train_rates import claims as train_claims
 from rollsim.simulator.world import World
 
 
@@ -53,7 +53,7 @@ def basis(world: World) -> dict[str, Any]:
 def claims(setup: Setup, profile: Profile) -> list[dict[str, str]]:
     """Grade of every part of the costs: those of the profile, then of the train step and the weight sync."""
     path = setup.sync_cost.path
-    train = [{"part": f"train step: {name}", "grade": grade, "how": ""} for name, grade in GRADES.items()]
+    train = [claim.model_dump() for claim in train_claims(setup.train_values)]
     sync = {"part": f"weight sync: {setup.config.sync.path}", "grade": path.grade, "how": path.how}
     switch = {"part": "switch of roles", "grade": "assumed", "how": "a fixed part, and offloaded bytes over a link"}
     return [*(claim.model_dump() for claim in profile.claims), *train, sync, *([switch] if setup.shares.shared else [])]

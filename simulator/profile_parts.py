@@ -141,6 +141,45 @@ class Costs(Part):
     context: ContextFunction = ContextFunction()
 
 
+class Value(Part):
+    """A free parameter of a cost, what it rests on, and where it comes from."""
+
+    value: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    grade: Grade
+    how: str
+
+
+class Train(Part):
+    """Free parameters of a train step, under the names of `train_rates.Rates`; None: the default of that file."""
+
+    mfu: Value | None = None
+    attention_mfu: Value | None = None
+    forward_mfu: Value | None = None
+    link_bytes_per_s: Value | None = None
+    exposed: Value | None = None
+
+
+class SyncPath(Part):
+    """A way for weights: seconds that do not depend on the size, and bytes/s of one copy; fitted together."""
+
+    fixed_s: Seconds
+    bytes_per_s: PositiveFloat
+    grade: Grade
+    how: str
+
+    def seconds(self, weight_bytes: float) -> float:
+        """Time of so many bytes [s]."""
+        return self.fixed_s + weight_bytes / self.bytes_per_s
+
+
+class Sync(Part):
+    """Weight sync by the name of its path, and the switch of roles; None: the default of `sync_cost`."""
+
+    paths: dict[str, SyncPath] | None = None
+    switch_fixed_s: Value | None = None
+    host_bytes_per_s: Value | None = None
+
+
 class Errors(Part):
     """Relative errors of predicted against table times, over `n` rows.
 
