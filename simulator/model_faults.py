@@ -1,6 +1,6 @@
 """What pydantic found wrong with a document, as faults with the path of each and the closest allowed name."""
 
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,6 +25,10 @@ def model_faults(error: ValidationError, model: type[BaseModel], file: str, root
 
 def _fault(file: str, error: Any, model: type[BaseModel], root: str) -> Fault:
     location: tuple[str | int, ...] = error["loc"]
+    if location[-1] == "[key]":
+        place = root + "".join(f".{key}" for key in location[:-1])
+        known = _expected(error)
+        return Fault(file, place.removeprefix("."), None, ", ".join(known), closest(location[-2], known), "unknown key")
     place = root + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
     place = place.removeprefix(".")
     if error["type"] == "missing":
@@ -37,16 +41,34 @@ def _fault(file: str, error: Any, model: type[BaseModel], root: str) -> Fault:
     shown = given if isinstance(given, str | int | float | bool) else None
     near = None
     if error["type"] == "literal_error" and isinstance(given, str):
-        near = closest(given, [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")])
+        near = closest(given, _expected(error))
     return Fault(file, place, shown, closest=near, message=message)
+
+
+def _expected(error: Any) -> list[str]:
+    """Words that a literal allows."""
+    return [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
 
 
 def _keys(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:
     """Keys that the object at a path may hold."""
     kind: Any = model
     for key in location:
-        if isinstance(key, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind = kind.model_fields[key].annotation
-        inner = [arg for arg in get_args(kind) if isinstance(arg, type) and issubclass(arg, BaseModel)]
-        kind = inner[0] if inner else kind
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+        kind = _at(kind, key)
+    return next((list(part.model_fields) for part in (kind, *get_args(kind)) if _is_model(part)), [])
+
+
+def _at(kind: Any, key: str | int) -> Any:
+    """Return the type of what stands at a key of an object, mapping or list of this type; None if it is not known."""
+    if _is_model(kind):
+        return kind.model_fields[key].annotation if key in kind.model_fields else None
+    args = get_args(kind)
+    if get_origin(kind) is dict:
+        return args[1]
+    if get_origin(kind) in (list, tuple):
+        return args[0]
+    return next((found for part in args if (found := _at(part, key)) is not None), None)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
