@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from rollsim.policies.weight_sync_relay import Relay
+from rollsim.simulator import train_memory
 from rollsim.simulator.profile import Profile
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.setup import Setup
@@ -51,12 +53,12 @@ def basis(world: World) -> dict[str, Any]:
 
 
 def claims(setup: Setup, profile: Profile) -> list[dict[str, str]]:
-    """Grade of every part of the costs: those of the profile, then of the train step and the weight sync."""
-    path = setup.sync_cost.path
-    train = [claim.model_dump() for claim in train_claims(setup.train_values)]
-    sync = {"part": f"weight sync: {setup.config.sync.path}", "grade": path.grade, "how": path.how}
-    switch = {"part": "switch of roles", "grade": "assumed", "how": "a fixed part, and offloaded bytes over a link"}
-    return [*(claim.model_dump() for claim in profile.claims), *train, sync, *([switch] if setup.shares.shared else [])]
+    """Grade of each part of the costs: those of the profile, then of the train step, the weight sync, the switch."""
+    relayed = isinstance(setup.policies.weight_sync, Relay)
+    sync = setup.sync_cost.claims(setup.config.sync.path, relayed=relayed, shared=setup.shares.shared)
+    return [
+        claim.model_dump() for claim in (*profile.claims, *train_claims(setup.train_values), train_memory.CLAIM, *sync)
+    ]
 
 
 def _outside(world: World, profile: Profile) -> list[str]:

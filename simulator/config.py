@@ -13,7 +13,7 @@ from rollsim.policies.round_end_first_k import FirstK
 from rollsim.policies.selection_in_order import InOrder
 from rollsim.simulator.model_faults import model_faults
 from rollsim.simulator.policy_settings import Policies, build_policies
-from rollsim.simulator.profile_parts import Part, Seconds
+from rollsim.simulator.profile_parts import Part, Seconds, SyncName
 from rollsim.simulator.train_cost import MICRO_BATCH_TOKENS, Sharding
 from rollsim.simulator.train_memory import Offload
 from rollsim.simulator.view import Counts
@@ -97,7 +97,7 @@ class SyncSection(Part):
     `sent_share`: of the bytes of all weights; less than 1 where adapters alone are sent.
     """
 
-    path: Literal["colocated", "nccl", "reshard", "checkpoint_engine", "p2p", "delta", "disk"] = "nccl"
+    path: SyncName = "nccl"
     fixed_s: Seconds | None = None
     bytes_per_s: PositiveFloat | None = None
     sent_share: Share = 1.0

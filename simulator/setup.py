@@ -9,9 +9,10 @@ from rollsim.simulator.costs import StepCost
 from rollsim.simulator.engine_options import EngineOptions, engine
 from rollsim.simulator.facts import GpuFacts, gpu_of_profile
 from rollsim.simulator.limits import EngineLimits
+from rollsim.simulator.memory import GIB
 from rollsim.simulator.policy_settings import Policies
 from rollsim.simulator.profile import Profile
-from rollsim.simulator.profile_parts import Value
+from rollsim.simulator.profile_parts import Rate, Value
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.replica import unfit
 from rollsim.simulator.rng import Streams
@@ -19,13 +20,12 @@ from rollsim.simulator.sync_cost import HOST_BYTES_PER_S, SWITCH_FIXED_S, SyncCo
 from rollsim.simulator.train_cost import TrainCost
 from rollsim.simulator.train_flops import is_mixture
 from rollsim.simulator.train_memory import TrainMemory, memory_faults, memory_notes, train_memory
-from rollsim.simulator.train_rates import rates, values
+from rollsim.simulator.train_rates import NAMES, rates, values
 from rollsim.simulator.view import Counts
 from rollsim.simulator.workload import Workload
 from rollsim.simulator.workload_source import open_workload
 from rollsim.traces.errors import BadInput, Fault
 
-GIB = 1024**3
 DEFAULT_UTILIZATION = 0.9
 
 
@@ -138,14 +138,8 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
 
 def _train_values(config: Config, profile: Profile) -> dict[str, Value]:
     train = config.train
-    stated = {
-        "mfu": train.mfu,
-        "attention_mfu": train.attention_mfu,
-        "forward_mfu": train.forward_mfu,
-        "link_bytes_per_s": train.link_bytes_per_s,
-        "exposed": train.exposed_communication,
-    }
-    return values(profile.train, stated, mixture=is_mixture(profile.model))
+    stated = {name: getattr(train, name) for name in NAMES}
+    return values(profile.train, stated, mixture=is_mixture(profile.model), gpu=profile.gpu.name, dtype=train.dtype)
 
 
 def _train_gpu(config: Config, profile: Profile, file: str) -> GpuFacts:
@@ -173,7 +167,7 @@ def _options(config: Config, resident: float) -> EngineOptions:
 
 def _sync_cost(config: Config, profile: Profile, shares: Shares, memory: TrainMemory) -> SyncCost:
     sync, section = config.sync, profile.sync
-    switch_s = section.switch_fixed_s or SWITCH_FIXED_S
+    switch = section.switch_fixed_s or SWITCH_FIXED_S
     host = section.host_bytes_per_s or HOST_BYTES_PER_S
     width = 2 if profile.model.dtype == "bf16" else 1
     return SyncCost(
@@ -181,8 +175,8 @@ def _sync_cost(config: Config, profile: Profile, shares: Shares, memory: TrainMe
         sync.sent_share * width * profile.model.parameters,
         profile.parallelism.gpus,
         memory.offloaded(config.rollout.offload_train) if shares.shared else 0.0,
-        switch_s.value if sync.switch_fixed_s is None else sync.switch_fixed_s,
-        host.value if sync.host_bytes_per_s is None else sync.host_bytes_per_s,
+        switch if sync.switch_fixed_s is None else Value.stated(sync.switch_fixed_s),
+        host if sync.host_bytes_per_s is None else Rate.stated(sync.host_bytes_per_s),
         path("relay_push", section),
         path("relay_pull", section),
     )

@@ -7,42 +7,49 @@ With relays the trainer is done after the push; each replica pays the pull. `doc
 that the paths were fitted to and those that they predict.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rollsim.simulator.profile_parts import Sync, SyncPath, Value
+from rollsim.simulator.profile_parts import Claim, Grade, Rate, RelayName, Sync, SyncName, SyncPath, Value
 
 
-def _path(fixed_s: float, bytes_per_s: float, grade: str, how: str) -> SyncPath:
-    return SyncPath.model_validate({"fixed_s": fixed_s, "bytes_per_s": bytes_per_s, "grade": grade, "how": how})
+def _path(fixed_s: float, bytes_per_s: float, how: str, grades: tuple[Grade, Grade] = ("fitted", "fitted")) -> SyncPath:
+    return SyncPath(
+        fixed_s=Value(value=fixed_s, grade=grades[0], how=how),
+        bytes_per_s=Rate(value=bytes_per_s, grade=grades[1], how=how),
+    )
 
 
-PATHS = {
-    "colocated": _path(2.8, 20.3e9, "fitted", "resharded on the same GPUs; fitted to 2 runs of verl, 7B and 72B"),
-    "nccl": _path(3.0, 5.65e9, "fitted", "full broadcast; fitted to 2 of verl's syncs between H100 pools, 7B and 72B"),
-    "reshard": _path(
-        0.0, 100e9, "fitted", "each rank sends what the other needs; fitted to NeMo-RL's 4B and 235B, H100"
+_ASSUMED: tuple[Grade, Grade] = ("assumed", "assumed")
+PATHS: Mapping[str, SyncPath] = {
+    "colocated": _path(2.88, 20.5e9, "resharded on the same GPUs; 7B with all parameters and 72B with LoRA (verl)"),
+    "nccl": _path(3.0, 5.65e9, "full broadcast; 7B and 72B between pools of H100 (verl)"),
+    "reshard": _path(0.0, 100e9, "each rank sends what the other needs; 4B and 235B on H100 (NeMo-RL)"),
+    "checkpoint_engine": _path(1.2, 93e9, "buckets by broadcast; 110B and 235B on 8 H800 (checkpoint-engine)"),
+    "p2p": _path(
+        1.0,
+        18e9,
+        "checkpoint engine inside a trainer; rate to one sync of 30B-A3B (verl, H20), the fixed second assumed",
+        ("assumed", "fitted"),
     ),
-    "checkpoint_engine": _path(
-        1.2, 93e9, "fitted", "buckets by broadcast; fitted to 2 of checkpoint-engine's on 8 H800"
-    ),
-    "p2p": _path(1.0, 18e9, "fitted", "checkpoint engine inside a trainer; rate fitted to one sync of 30B (verl, H20)"),
-    "delta": _path(3.86, 28e9, "fitted", "changed elements alone; fitted to 2 of verl's on H100, 7B and 32B dense"),
-    "disk": _path(2.0, 2e9, "assumed", "written to and read from a shared file system"),
-    "relay_push": _path(0.5, 20e9, "assumed", "trainer to the first relay"),
-    "relay_pull": _path(0.5, 50e9, "assumed", "relay in host memory to its replica, each GPU its shard"),
+    "delta": _path(3.86, 28e9, "changed elements alone; 7B and 32B dense on H100 (verl)"),
+    "disk": _path(2.0, 2e9, "written to and read from a shared file system", _ASSUMED),
+    "relay_push": _path(0.5, 20e9, "trainer to the first relay", _ASSUMED),
+    "relay_pull": _path(0.5, 50e9, "relay in host memory to its replica, each GPU its shard", _ASSUMED),
 }
 SWITCH_FIXED_S = Value(value=1.0, grade="assumed", how="putting an engine to sleep, or waking it")
-HOST_BYTES_PER_S = Value(value=25e9, grade="assumed", how="what PCIe 4 x16 delivers one way")
+HOST_BYTES_PER_S = Rate(value=25e9, grade="assumed", how="what PCIe 4 x16 delivers one way")
 
 
-def path(name: str, section: Sync, fixed_s: float | None = None, bytes_per_s: float | None = None) -> SyncPath:
+def path(
+    name: SyncName | RelayName, section: Sync, fixed_s: float | None = None, bytes_per_s: float | None = None
+) -> SyncPath:
     """Return the path of that name: of the profile's section, else the default; what is stated wins over both."""
     found = (section.paths or {}).get(name, PATHS[name])
-    stated = {"fixed_s": fixed_s, "bytes_per_s": bytes_per_s}
-    stated = {key: value for key, value in stated.items() if value is not None}
-    if not stated:
-        return found
-    return found.model_copy(update={**stated, "grade": "assumed", "how": f"{', '.join(stated)} stated in the config"})
+    return SyncPath(
+        fixed_s=found.fixed_s if fixed_s is None else Value.stated(fixed_s),
+        bytes_per_s=found.bytes_per_s if bytes_per_s is None else Rate.stated(bytes_per_s),
+    )
 
 
 @dataclass(frozen=True)
@@ -59,9 +66,9 @@ class SyncCost:
         GPUs of a replica; each pulls its shard.
     offloaded_bytes : float
         Train state that each shared GPU moves to the host and back.
-    switch_fixed_s : float
+    switch_fixed_s : Value
         Waking or putting to sleep an engine [s].
-    host_bytes_per_s : float
+    host_bytes_per_s : Rate
         Rate between a GPU and the host.
     """
 
@@ -69,8 +76,8 @@ class SyncCost:
     weight_bytes: float
     replica_gpus: int = 1
     offloaded_bytes: float = 0.0
-    switch_fixed_s: float = SWITCH_FIXED_S.value
-    host_bytes_per_s: float = HOST_BYTES_PER_S.value
+    switch_fixed_s: Value = SWITCH_FIXED_S
+    host_bytes_per_s: Rate = HOST_BYTES_PER_S
     push: SyncPath = PATHS["relay_push"]
     pull: SyncPath = PATHS["relay_pull"]
 
@@ -92,4 +99,22 @@ class SyncCost:
     @property
     def switch_s(self) -> float:
         """Seconds of a switch, either way."""
-        return self.switch_fixed_s + self.offloaded_bytes / self.host_bytes_per_s
+        return self.switch_fixed_s.value + self.offloaded_bytes / self.host_bytes_per_s.value
+
+    def claims(self, name: str, *, relayed: bool, shared: bool) -> Iterator[Claim]:
+        """Grade of each number that a run uses.
+
+        Parameters
+        ----------
+        name : str
+            Of the path.
+        relayed, shared : bool
+            Whether weights go over relays; whether GPUs change roles.
+        """
+        used = {"relay_push": self.push, "relay_pull": self.pull} if relayed else {name: self.path}
+        for key, path in used.items():
+            yield path.fixed_s.claim(f"weight sync {key}: fixed_s")
+            yield path.bytes_per_s.claim(f"weight sync {key}: bytes_per_s")
+        if shared:
+            yield self.switch_fixed_s.claim("switch of roles: fixed_s")
+            yield self.host_bytes_per_s.claim("switch of roles: host_bytes_per_s")

@@ -25,6 +25,7 @@ from rollsim.simulator.profile_parts import Model
 from rollsim.simulator.train_flops import attention_flops, deal, weight_flops
 from rollsim.simulator.train_rates import Rates
 
+# Read the fp32 gradient; read and write fp32 weight and two moments; write the bf16 weight: 4 + 24 + 2.
 OPTIMIZER_BYTES = 30
 MICRO_BATCH_TOKENS = 16384
 
@@ -116,7 +117,7 @@ class TrainCost:
         if self.sharding == "full":
             return 0.0
         moved = 4.0 * self.model.parameters / self.model_parallel * (1 - 1 / self.ranks)
-        return self.rates.exposed * moved / self.rates.link_bytes_per_s
+        return self.rates.exposed_communication * moved / self.rates.link_bytes_per_s
 
     @property
     def optimizer_s(self) -> float:
@@ -143,4 +144,4 @@ class TrainCost:
         if self.sharding == "optimizer":
             return 0.0
         moved = bytes_per_parameter * self.model.parameters / self.model_parallel * (1 - 1 / self.ranks)
-        return self.rates.exposed * moved * micro_batches / self.rates.link_bytes_per_s
+        return self.rates.exposed_communication * moved * micro_batches / self.rates.link_bytes_per_s

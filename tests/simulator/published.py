@@ -12,30 +12,30 @@ from rollsim.simulator.train_flops import is_mixture
 from rollsim.simulator.train_rates import rates, values
 
 PAGE = Path(__file__).parents[2] / "docs" / "costs.md"
+README = Path(__file__).parents[2] / "README.md"
 MINUS = "\N{MINUS SIGN}"
 
 _8B = load_profile("qwen3-8b-h100-tp1-bf16").model
 
 
-def _dense(name, layers, heads, parameters):
-    return _8B.model_copy(
-        update={"hf_name": name, "layers": layers, "heads": heads, "head_dim": 128, "parameters": parameters}
-    )
+def _dense(name, layers, hidden, heads, parameters):
+    shape = {"layers": layers, "hidden": hidden, "heads": heads, "head_dim": 128}
+    return _8B.model_copy(update={"hf_name": name, "parameters": parameters, **shape})
 
 
 # Parameters that work on a token: embeddings that are tied count once, as the output head.
 MODELS = {
     "Qwen3-8B": _8B,
     "Qwen3-30B-A3B": load_profile("qwen3-30b-a3b-h100-tp1-bf16").model,
-    "Qwen3-4B": _dense("Qwen/Qwen3-4B", 36, 32, 4_022_468_096),
-    "Qwen3-0.6B": _dense("Qwen/Qwen3-0.6B", 28, 16, 596_049_920),
-    "Qwen2-7B": _dense("Qwen/Qwen2-7B", 28, 28, 7_070_619_136),
+    "Qwen3-4B": _dense("Qwen/Qwen3-4B", 36, 2560, 32, 4_022_468_096),
+    "Qwen3-0.6B": _dense("Qwen/Qwen3-0.6B", 28, 1024, 16, 596_049_920),
+    "Qwen2-7B": _dense("Qwen/Qwen2-7B", 28, 3584, 28, 7_070_619_136),
 }
 
 
 def cost(model="Qwen3-8B", gpu_name="h100", gpus=8, model_parallel=1, recompute=True, layout=None, **stated):
-    made = values(Train(), stated, mixture=is_mixture(MODELS[model]))
     facts = gpu(gpu_name.lower())
+    made = values(Train(), stated, mixture=is_mixture(MODELS[model]), gpu=facts.name)
     return TrainCost(MODELS[model], facts, gpus, model_parallel, recompute, rates(made), **(layout or {}))
 
 
@@ -55,6 +55,12 @@ def shown(seconds):
 def error(found, measured):
     percent = round(100 * (found / measured - 1))
     return f"{percent:+d} %".replace("-", MINUS) if percent else "0 %"
+
+
+def predicted(rows, within_percent):
+    """How many rows are predicted, and how many of these within so many percent, as the README says it."""
+    errors = [int(row["error"].removesuffix(" %").replace(MINUS, "-")) for row in rows if row["grade"] == "predicted"]
+    return len(errors), sum(abs(percent) <= within_percent for percent in errors)
 
 
 def train_s(row, **stated):

@@ -4,7 +4,7 @@ import pytest
 
 from rollsim.simulator.profile_parts import Sync
 from rollsim.simulator.sync_cost import PATHS, SyncCost, path
-from tests.simulator.published import error, shown, table
+from tests.simulator.published import README, error, predicted, shown, table
 
 ROWS = table("Weight syncs")
 
@@ -17,13 +17,18 @@ def test_the_page_shows_what_the_model_says(row):
 
 
 def test_the_page_shows_every_path():
-    shown_paths = {row["path"]: (float(row["fixed s"]), float(row["bytes/s"]), row["grade"]) for row in table("Paths")}
-    assert shown_paths == {name: (made.fixed_s, made.bytes_per_s, made.grade) for name, made in PATHS.items()}
+    rows = table("Paths")
+    fixed = {row["path"]: (float(row["fixed s"]), row["fixed is"]) for row in rows}
+    rate = {row["path"]: (float(row["bytes/s"]), row["rate is"]) for row in rows}
+    assert fixed == {name: (made.fixed_s.value, made.fixed_s.grade) for name, made in PATHS.items()}
+    assert rate == {name: (made.bytes_per_s.value, made.bytes_per_s.grade) for name, made in PATHS.items()}
 
 
 def test_fitted_paths_meet_the_rows_they_were_fitted_to():
     fitted = [row for row in ROWS if row["grade"] == "fitted"]
-    assert {row["path"] for row in fitted} == {name for name, made in PATHS.items() if made.grade == "fitted"}
+    numbers = {name: [made.fixed_s.grade, made.bytes_per_s.grade].count("fitted") for name, made in PATHS.items()}
+    for name, n in numbers.items():
+        assert sum(row["path"] == name for row in fitted) == n, name
     for row in fitted:
         percent = int(row["error"].removesuffix(" %").replace("\N{MINUS SIGN}", "-"))
         assert abs(percent) <= 8, row
@@ -38,11 +43,34 @@ def test_parts_by_hand():
 
 
 def test_the_config_wins_over_the_profile_and_that_over_the_default():
-    own = {"fixed_s": 9, "bytes_per_s": 1e9, "grade": "measured", "how": "own log"}
+    log = {"grade": "measured", "how": "own log"}
+    own = {"fixed_s": {"value": 9, **log}, "bytes_per_s": {"value": 1e9, **log}}
     section = Sync.model_validate({"paths": {"nccl": own}})
     assert path("nccl", Sync()) == PATHS["nccl"]
     assert path("disk", section) == PATHS["disk"]
-    assert path("nccl", section).how == "own log"
+    assert path("nccl", section).bytes_per_s.how == "own log"
     stated = path("nccl", section, bytes_per_s=2e9)
-    assert (stated.fixed_s, stated.bytes_per_s, stated.grade) == (9, 2e9, "assumed")
-    assert stated.how == "bytes_per_s stated in the config"
+    assert (stated.fixed_s.value, stated.fixed_s.grade) == (9, "measured")
+    assert (stated.bytes_per_s.value, stated.bytes_per_s.grade) == (2e9, "assumed")
+    assert stated.bytes_per_s.how == "stated in the config"
+
+
+@pytest.mark.parametrize(
+    ("relayed", "shared", "parts"),
+    [
+        (False, False, {"weight sync p2p: fixed_s": "assumed", "weight sync p2p: bytes_per_s": "fitted"}),
+        (False, True, {"switch of roles: fixed_s": "assumed", "switch of roles: host_bytes_per_s": "assumed"}),
+        (True, False, {"weight sync relay_push: fixed_s": "assumed", "weight sync relay_pull: fixed_s": "assumed"}),
+    ],
+)
+def test_claims_are_those_of_the_numbers_that_a_run_uses(relayed, shared, parts):
+    made = SyncCost(PATHS["p2p"], 1e9).claims("p2p", relayed=relayed, shared=shared)
+    found = {claim.part: claim.grade for claim in made}
+    assert parts.items() <= found.items()
+    assert any("p2p" in part for part in found) == (not relayed)
+    assert any("switch" in part for part in found) == shared
+
+
+def test_the_readme_says_how_many_rows_are_met():
+    others, met = predicted(ROWS, 20)
+    assert f"{others} others {met} are met within 20 %" in " ".join(README.read_text(encoding="utf-8").split())

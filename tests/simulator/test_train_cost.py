@@ -10,6 +10,7 @@ from tests.simulator.published import MODELS, cost
 # Qwen3-8B: 8,190,735,360 parameters, of which 151,936 x 4,096 are the input embedding; 36 layers, 32 heads of 128.
 WORKING = 8_190_735_360 - 151_936 * 4_096
 H100 = 989e12
+ALL_EXPOSED = {"exposed_communication": 1.0, "link_bytes_per_s": 1e9}
 
 
 def forward_s(tokens, made):
@@ -48,7 +49,7 @@ def test_flops_of_a_mixture_count_the_chosen_experts():
 
 
 def test_gradients_by_hand():
-    made = cost(gpus=2, exposed=1.0, link_bytes_per_s=1e9)
+    made = cost(gpus=2, **ALL_EXPOSED)
     work = made.gradients(np.array([1000, 3000, 2000, 4000]))
     first, second = forward_s([4000, 1000], made), forward_s([3000, 2000], made)
     assert work.busy_s + work.slack_s == pytest.approx(4 * max(first, second), rel=1e-12)
@@ -60,16 +61,14 @@ def test_gradients_by_hand():
 
 
 def test_a_pass_without_gradients_by_hand():
-    made = cost(gpus=2, exposed=1.0, link_bytes_per_s=1e9)
+    made = cost(gpus=2, **ALL_EXPOSED)
     slowest = max(forward_s([4000, 1000], made), forward_s([3000, 2000], made))
     moved = 2 * 8_190_735_360 * 0.5 / 1e9
     assert made.forward_s(np.array([1000, 3000, 2000, 4000])) == pytest.approx(slowest + moved, rel=1e-12)
 
 
 def test_an_update_with_the_optimizer_sharded_by_hand():
-    made = cost(
-        gpus=16, model_parallel=8, layout={"sharding": "optimizer", "pipeline": 4}, exposed=1.0, link_bytes_per_s=1e9
-    )
+    made = cost(gpus=16, model_parallel=8, layout={"sharding": "optimizer", "pipeline": 4}, **ALL_EXPOSED)
     assert made.communication_s == pytest.approx(4 * 8_190_735_360 / 8 * 0.5 / 1e9, rel=1e-12)
     # Two ranks of eight sequences of 4,096 tokens: two micro-batches pass four stages.
     work = made.gradients(np.full(16, 4096))
@@ -80,8 +79,8 @@ def test_an_update_with_the_optimizer_sharded_by_hand():
 
 def test_micro_batches_are_as_many_as_the_fullest_rank_needs():
     def gathers(tokens, limit):
-        made = cost(gpus=2, layout={"max_tokens_per_gpu": limit}, exposed=1.0, link_bytes_per_s=6 * 8_190_735_360 / 2)
-        return made.gradients(np.array(tokens)).communication_s
+        made = cost(gpus=2, layout={"max_tokens_per_gpu": limit}, **ALL_EXPOSED)
+        return made.gradients(np.array(tokens)).communication_s / (6 * 8_190_735_360 / 2 / 1e9)
 
     assert gathers([1000] * 20, 10_000) == pytest.approx(1)
     assert gathers([1000] * 20, 5_000) == pytest.approx(2)
