@@ -27,7 +27,8 @@ trajectories       Every trajectory of a run; `groups` every group; `new_rows` d
 view               What policies see; `answers` refuses what they must not answer.
 leases             GPUs leased one by one, and what their seconds went to.
 trainer            The parts of a train step and the account of the train pool.
-train_cost         What a train step costs; `gpu_rates` the peaks of the GPUs.
+train_cost         What a train step costs: `train_flops` its arithmetic, `train_rates` its free parameters.
+train_memory       Whether it fits a GPU, and what stays there while it generates.
 sync_cost          What new weights and a switch of roles cost.
 workload           Responses by key: drawn from a length law; `recorded_workload` replays a trace.
 workload_source    The workload that a config names.

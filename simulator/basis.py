@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from rollsim.policies.weight_sync_relay import Relay
+from rollsim.simulator import train_memory
 from rollsim.simulator.profile import Profile
+from rollsim.simulator.profile_parts import Claim
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.setup import Setup
-from rollsim.simulator.train_cost import GRADES
+from rollsim.simulator.train_rates import claims as train_claims
 from rollsim.simulator.world import World
 
 
@@ -55,20 +58,14 @@ def claims(setup: Setup, profile: Profile) -> list[dict[str, str]]:
 
     Those of the profile, the train step, the weight sync, the switch of roles, the reward and the length law.
     """
-    path = setup.sync_cost.path
-    train = [{"part": f"train step: {name}", "grade": grade, "how": ""} for name, grade in GRADES.items()]
-    sync = {"part": f"weight sync: {setup.config.sync.path}", "grade": path.grade, "how": path.how}
-    switch = {"part": "switch of roles", "grade": "assumed", "how": "a fixed part, and offloaded bytes over a link"}
-    costs = [
-        *(claim.model_dump() for claim in profile.claims),
-        *train,
-        sync,
-        *([switch] if setup.shares.shared else []),
-    ]
+    relayed = isinstance(setup.policies.weight_sync, Relay)
+    sync = setup.sync_cost.claims(setup.config.sync.path, relayed=relayed, shared=setup.shares.shared)
+    parts = [*profile.claims, *train_claims(setup.train_values), train_memory.CLAIM, *sync]
     if setup.config.workload.reward_s:
         how = "as the config says; independent of the length and the reward"
-        costs.append({"part": "reward latency", "grade": "assumed", "how": how})
-    return costs + [claim.model_dump() | {"part": f"lengths: {claim.part}"} for claim in setup.workload.claims]
+        parts.append(Claim(part="reward latency", grade="assumed", how=how))
+    lengths = [claim.model_copy(update={"part": f"lengths: {claim.part}"}) for claim in setup.workload.claims]
+    return [claim.model_dump() for claim in (*parts, *lengths)]
 
 
 def _outside(world: World, profile: Profile) -> list[str]:

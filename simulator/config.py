@@ -14,9 +14,10 @@ from rollsim.policies.selection_in_order import InOrder
 from rollsim.simulator.length_law import Drift
 from rollsim.simulator.model_faults import model_faults
 from rollsim.simulator.policy_settings import Policies, build_policies
-from rollsim.simulator.profile_parts import Part, Seconds
+from rollsim.simulator.profile_parts import Part, Seconds, SyncName
 from rollsim.simulator.reward_latency import RewardSeconds
-from rollsim.simulator.train_cost import Rates
+from rollsim.simulator.train_cost import MICRO_BATCH_TOKENS, Sharding
+from rollsim.simulator.train_memory import Offload
 from rollsim.simulator.view import Counts
 from rollsim.simulator.workload import Visits
 from rollsim.traces.errors import BadInput, Fault, closest
@@ -40,7 +41,8 @@ class ClusterSection(Part):
 class RolloutSection(Part):
     """Limits of each replica, under vLLM's names; what is left out is the engine's default.
 
-    `offload_train`: shared GPUs move the train state to the host while they generate; else it stays and takes memory.
+    `offload_train`: shared GPUs move the train state, or the `optimizer` alone, to the host while they generate; what
+    stays takes memory.
     """
 
     max_num_seqs: int | None = None
@@ -50,7 +52,7 @@ class RolloutSection(Part):
     gpu_memory_utilization: Share | None = None
     enable_prefix_caching: bool | None = None
     async_scheduling: bool | None = None
-    offload_train: bool = True
+    offload_train: Offload = True
 
 
 class TrainSection(Part):
@@ -58,7 +60,8 @@ class TrainSection(Part):
 
     Each of `epochs` x `mini_batches` is one optimizer update; weights are published after the last (`publish` step) or
     after each. Every so many steps the model is validated, while the trainer waits, and a checkpoint is written (0:
-    never); `warm_up_s` passes before anything is generated.
+    never); `warm_up_s` passes before anything is generated. `model_parallel` GPUs, in `pipeline` stages, hold a copy of
+    the model; rates that are None are the profile's, or the defaults of `train_rates`.
     """
 
     steps: PositiveInt
@@ -77,21 +80,31 @@ class TrainSection(Part):
     checkpoint_s: Seconds | None = None
     warm_up_s: Seconds = 0.0
     model_parallel: PositiveInt = 1
+    pipeline: PositiveInt = 1
+    sharding: Sharding = "full"
+    max_tokens_per_gpu: PositiveInt = MICRO_BATCH_TOKENS
     recompute: bool = True
-    mfu: Share = Rates.mfu
-    forward_mfu: Share = Rates.forward_mfu
-    link_bytes_per_s: PositiveFloat = Rates.link_bytes_per_s
-    exposed_communication: Annotated[float, Field(ge=0, le=1)] = Rates.exposed
+    fused_logits: bool = True
+    dtype: Literal["bf16", "fp8"] = "bf16"
+    mfu: Share | None = None
+    attention_mfu: Share | None = None
+    forward_mfu: Share | None = None
+    link_bytes_per_s: PositiveFloat | None = None
+    exposed_communication: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class SyncSection(Part):
-    """Path of new weights to the replicas; None leaves the path's own numbers."""
+    """Path of new weights to the replicas; None leaves the numbers of the profile, or the defaults of `sync_cost`.
 
-    path: Literal["colocated", "nccl", "delta", "p2p", "disk"] = "nccl"
+    `sent_share`: of the bytes of all weights; less than 1 where adapters alone are sent.
+    """
+
+    path: SyncName = "nccl"
     fixed_s: Seconds | None = None
     bytes_per_s: PositiveFloat | None = None
-    switch_fixed_s: Seconds = 1.0
-    host_bytes_per_s: PositiveFloat = 25e9
+    sent_share: Share = 1.0
+    switch_fixed_s: Seconds | None = None
+    host_bytes_per_s: PositiveFloat | None = None
 
 
 class WorkloadSection(Part):
@@ -196,6 +209,11 @@ def _train_faults(config: Config, policies: Policies | None, file: str) -> list[
         message = "more mini-batches than trajectories in a step"
         allowed = f"1 to {train.prompts_per_step * train.samples_per_prompt}"
         faults.append(Fault(file, "train.mini_batches", train.mini_batches, allowed, message=message))
+    if train.model_parallel % train.pipeline:
+        allowed = f"a divisor of model_parallel = {train.model_parallel}"
+        faults.append(
+            Fault(file, "train.pipeline", train.pipeline, allowed, message="stages share a copy of the model")
+        )
     if policies is None:
         return faults
     for policy in policies.admission.policies:

@@ -142,7 +142,7 @@ def _blocks(profile: Profile, limits: EngineLimits, options: EngineOptions) -> t
     share = options.gpu_memory_utilization
     if profile.kv.obtained == "logged" and share is None:
         return profile.kv_tokens // limits.block_size, f"logged: {profile.kv.how}"
-    model = next((m for m in facts.models().values() if m.hf_name == profile.model.hf_name), None)
+    model = facts.model_of_profile(profile.model.hf_name)
     gpu = next((g for g in facts.gpus().values() if g.name == profile.gpu.name), None)
     if model is None or gpu is None or profile.parallelism.tp not in memory.NCCL_BYTES:
         if share is None:

@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -64,13 +64,18 @@ class GpuDefaults(BaseModel):
 
 
 class GpuFacts(BaseModel):
-    """A GPU: total memory as the runtime reports it, and what vLLM chooses on it by default."""
+    """A GPU: total memory as the runtime reports it, peak rates, and what vLLM chooses on it by default.
+
+    `flops` [FLOP/s] are those of dense matrix products, by the precision of their inputs.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     system: str
     memory_gib: float
+    flops: dict[Literal["bf16", "fp8"], float]
+    memory_bytes_per_s: float
     graph_ceiling_tokens: int
     defaults: GpuDefaults
 
@@ -106,3 +111,13 @@ def model(name: str) -> ModelFacts:
 def gpu(name: str) -> GpuFacts:
     """Return the GPU of that short name; `BadInput` with the closest one if there is none."""
     return _find(gpus(), name, "gpu")
+
+
+def gpu_of_profile(name: str) -> GpuFacts:
+    """Return the GPU that a profile calls so; `BadInput` with the closest one if there is none."""
+    return _find({gpu.name: gpu for gpu in gpus().values()}, name, "GPU")
+
+
+def model_of_profile(hf_name: str) -> ModelFacts | None:
+    """Return the model of that name on the hub; None if the catalogue has none."""
+    return next((model for model in models().values() if model.hf_name == hf_name), None)

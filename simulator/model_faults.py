@@ -1,6 +1,6 @@
 """What pydantic found wrong with a document, as faults with the path of each and the closest allowed name."""
 
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, Tag, ValidationError
 
@@ -25,20 +25,30 @@ def model_faults(error: ValidationError, model: type[BaseModel], file: str, root
 
 def _fault(file: str, error: Any, model: type[BaseModel], root: str) -> Fault:
     location, holder = _located(error["loc"], model)
+    if location[-1] == "[key]":
+        place = root + "".join(f".{key}" for key in location[:-1])
+        known = _expected(error)
+        near = closest(str(location[-2]), known)
+        return Fault(file, place.removeprefix("."), None, ", ".join(known), near, "unknown key")
     place = root + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
     place = place.removeprefix(".")
     if error["type"] == "missing":
         return Fault(file, place, message="missing")
     if error["type"] == "extra_forbidden":
         known = [] if holder is None else list(holder.model_fields)
-        return Fault(file, place, None, ", ".join(known), closest(location[-1], known), "unknown key")
+        return Fault(file, place, None, ", ".join(known), closest(str(location[-1]), known), "unknown key")
     given = error["input"]
     message = error["msg"].removeprefix("Value error, ")
     shown = given if isinstance(given, str | int | float | bool) else None
     near = None
     if error["type"] == "literal_error" and isinstance(given, str):
-        near = closest(given, [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")])
+        near = closest(given, _expected(error))
     return Fault(file, place, shown, closest=near, message=message)
+
+
+def _expected(error: Any) -> list[str]:
+    """Words that a literal allows."""
+    return [word.strip("'") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
 
 
 def _located(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[list[str | int], type[BaseModel] | None]:
@@ -51,8 +61,7 @@ def _located(location: tuple[str | int, ...], model: type[BaseModel]) -> tuple[l
             continue
         path.append(key)
         holder = _model_in(kind)
-        if holder is not None and isinstance(key, str) and key in holder.model_fields:
-            kind = holder.model_fields[key].annotation
+        kind = _at(kind, key)
     return path, holder
 
 
@@ -61,7 +70,24 @@ def _tags(kind: Any) -> list[str]:
 
 
 def _model_in(kind: Any) -> type[BaseModel] | None:
-    """The model of an annotation, be it a tuple of it, or it or nothing."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return kind
-    return next((found for part in get_args(kind) if (found := _model_in(part)) is not None), None)
+    """The model of an annotation, be it the model, or one of several things that may stand there."""
+    return next((part for part in _parts(kind) if isinstance(part, type) and issubclass(part, BaseModel)), None)
+
+
+def _parts(kind: Any) -> list[Any]:
+    """What may stand in a place: itself, or the members of a union."""
+    if get_origin(kind) in (dict, list, tuple) or isinstance(kind, type):
+        return [kind]
+    return [found for part in get_args(kind) for found in _parts(part)]
+
+
+def _at(kind: Any, key: str | int) -> Any:
+    """Return the type of what stands at a key of an object, mapping or list of this type; None if it is not known."""
+    for part in _parts(kind):
+        if get_origin(part) is dict:
+            return get_args(part)[1]
+        if get_origin(part) in (list, tuple):
+            return get_args(part)[0]
+        if isinstance(part, type) and issubclass(part, BaseModel) and key in part.model_fields:
+            return part.model_fields[str(key)].annotation
+    return None

@@ -33,7 +33,7 @@ class BiasBand:
 
 
 class Profile(parts.Part):
-    """See the fields' classes in `profile_parts`; `train` and `sync` hold named numbers of later cost models."""
+    """See the fields' classes in `profile_parts`; what `train` and `sync` leave out has a default beside its cost."""
 
     schema_version: Literal[1]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
@@ -45,8 +45,8 @@ class Profile(parts.Part):
     defaults: parts.Defaults
     kv: parts.Kv
     costs: parts.Costs
-    train: dict[str, float] = Field(default_factory=dict)
-    sync: dict[str, float] = Field(default_factory=dict)
+    train: parts.Train = parts.Train()
+    sync: parts.Sync = parts.Sync()
     fit: parts.Fit
     fitted_range: parts.FittedRange
     source: parts.Source

@@ -141,6 +141,74 @@ class Costs(Part):
     context: ContextFunction = ContextFunction()
 
 
+class Value(Part):
+    """A free parameter of a cost, what it rests on, and where it comes from."""
+
+    value: Seconds
+    grade: Grade
+    how: str
+
+    @classmethod
+    def stated(cls, value: float) -> Self:
+        """Return a value that a config states."""
+        return cls(value=value, grade="assumed", how="stated in the config")
+
+    def claim(self, part: str) -> "Claim":
+        """Return what the part of a cost that has this value rests on."""
+        return Claim(part=part, grade=self.grade, how=self.how)
+
+
+class Rate(Value):
+    """Something a second, more than 0."""
+
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Efficiency(Value):
+    """Share of a peak that is reached, more than 0."""
+
+    value: Annotated[float, Field(gt=0, le=1)]
+
+
+class Fraction(Value):
+    """Share of something, 0 to 1."""
+
+    value: Annotated[float, Field(ge=0, le=1)]
+
+
+class Train(Part):
+    """Free parameters of a train step, under the names of `train_rates.Rates`; None: the default of that file."""
+
+    mfu: Efficiency | None = None
+    attention_mfu: Efficiency | None = None
+    forward_mfu: Efficiency | None = None
+    link_bytes_per_s: Rate | None = None
+    exposed_communication: Fraction | None = None
+
+
+class SyncPath(Part):
+    """A way for weights: seconds that do not depend on the size, and bytes/s of one copy."""
+
+    fixed_s: Value
+    bytes_per_s: Rate
+
+    def seconds(self, weight_bytes: float) -> float:
+        """Time of so many bytes [s]."""
+        return self.fixed_s.value + weight_bytes / self.bytes_per_s.value
+
+
+SyncName = Literal["colocated", "nccl", "reshard", "checkpoint_engine", "p2p", "delta", "disk"]
+RelayName = Literal["relay_push", "relay_pull"]
+
+
+class Sync(Part):
+    """Weight sync by the name of its path, and the switch of roles; None: the default of `sync_cost`."""
+
+    paths: dict[Literal[SyncName, RelayName], SyncPath] | None = None
+    switch_fixed_s: Value | None = None
+    host_bytes_per_s: Rate | None = None
+
+
 class Errors(Part):
     """Relative errors of predicted against table times, over `n` rows.
 

@@ -10,22 +10,26 @@ from rollsim.policies.selection_drop_zero_variance import DropZeroVariance
 from rollsim.simulator.config import Config
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.engine_options import EngineOptions, engine
-from rollsim.simulator.gpu_rates import rates
+from rollsim.simulator.facts import GpuFacts, gpu_of_profile
 from rollsim.simulator.limits import EngineLimits
+from rollsim.simulator.memory import GIB
 from rollsim.simulator.policy_settings import Policies
 from rollsim.simulator.profile import Profile
+from rollsim.simulator.profile_parts import Rate, Value
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.replica import unfit
 from rollsim.simulator.reward_latency import RewardLatency
 from rollsim.simulator.rng import Streams
-from rollsim.simulator.sync_cost import PATHS, Path, SyncCost
-from rollsim.simulator.train_cost import Rates, TrainCost
+from rollsim.simulator.sync_cost import HOST_BYTES_PER_S, SWITCH_FIXED_S, SyncCost, path
+from rollsim.simulator.train_cost import TrainCost
+from rollsim.simulator.train_flops import is_mixture
+from rollsim.simulator.train_memory import TrainMemory, memory_faults, memory_notes, train_memory
+from rollsim.simulator.train_rates import NAMES, rates, values
 from rollsim.simulator.view import Counts
 from rollsim.simulator.workload import Workload
 from rollsim.simulator.workload_source import open_workload
 from rollsim.traces.errors import BadInput, Fault, gathering
 
-GIB = 1024**3
 DEFAULT_UTILIZATION = 0.9
 _LOOKED_AT = 1024  # prompts, to see whether a workload knows any reward
 
@@ -43,6 +47,7 @@ class Setup:
     workload: Workload
     reward_latency: RewardLatency
     train_cost: TrainCost
+    train_values: dict[str, Value]
     sync_cost: SyncCost
     seed: int = 0
     notes: tuple[str, ...] = ()
@@ -102,21 +107,31 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
         message = f"a replica of {profile.name} needs {size}"
         raise BadInput(Fault(file, "policies.allocation", f"{shares.rollout_gpus} rollout GPUs", message=message))
     train = config.train
+    train_values = _train_values(config, profile)
     train_cost = TrainCost(
         profile.model,
-        rates(profile.gpu.name),
+        _train_gpu(config, profile, file),
         shares.train_gpus,
         train.model_parallel,
         train.recompute,
-        Rates(train.mfu, train.forward_mfu, train.link_bytes_per_s, train.exposed_communication),
+        rates(train_values),
+        train.sharding,
+        train.pipeline,
+        train.max_tokens_per_gpu,
+        train.dtype,
     )
-    resident_gib = _check_memory(config, profile, shares, train_cost, file)
-    found = engine(profile, _options(config, resident_gib / profile.gpu.memory_gib))
     longest = workload.longest_prompt_tokens, workload.longest_output_tokens
+    memory = train_memory(
+        train_cost, sum(longest), critic=train.critic, reference=train.reference, fused_logits=train.fused_logits
+    )
+    if faults := memory_faults(memory, train_cost, file):
+        raise BadInput(faults)
+    resident_gib = memory.kept(config.rollout.offload_train) / GIB if shares.shared else 0.0
+    found = engine(profile, _options(config, resident_gib / profile.gpu.memory_gib))
     if reason := unfit(found.limits, *longest):
         message = f"its longest prompt has {longest[0]} tokens, its longest response {longest[1]}: {reason}"
         raise BadInput(Fault(file, "workload", workload.name, message=message))
-    notes = [*found.notes, *workload.notes]
+    notes = [*found.notes, *workload.notes, *memory_notes(memory, train_cost)]
     if left := shares.rollout_gpus % size:
         notes.append(f"{left} rollout GPUs stay idle: a replica takes {size}")
     wants_rewards = any(isinstance(policy, DropZeroVariance) for policy in policies.selection.policies)
@@ -133,18 +148,23 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
         reward_latency=RewardLatency(written.reward_s, Streams(seed)),
         seed=seed,
         train_cost=train_cost,
-        sync_cost=_sync_cost(config, profile, shares, train_cost),
+        train_values=train_values,
+        sync_cost=_sync_cost(config, profile, shares, memory),
         notes=tuple(notes),
     )
 
 
-def _check_memory(config: Config, profile: Profile, shares: Shares, cost: TrainCost, file: str) -> float:
-    """Refuse train state that does not fit; returns the GiB of it that stay on the GPU while it generates."""
-    gib = cost.state_bytes / GIB
-    if gib > profile.gpu.memory_gib:
-        message = f"weights, gradients and optimizer take {gib:.0f} GiB a GPU, it has {profile.gpu.memory_gib} GiB"
-        raise BadInput(Fault(file, "cluster.gpus", shares.train_gpus, "more train GPUs", message=message))
-    return gib if shares.shared and not config.rollout.offload_train else 0.0
+def _train_values(config: Config, profile: Profile) -> dict[str, Value]:
+    train = config.train
+    stated = {name: getattr(train, name) for name in NAMES}
+    return values(profile.train, stated, mixture=is_mixture(profile.model), gpu=profile.gpu.name, dtype=train.dtype)
+
+
+def _train_gpu(config: Config, profile: Profile, file: str) -> GpuFacts:
+    gpu = gpu_of_profile(profile.gpu.name)
+    if config.train.dtype in gpu.flops:
+        return gpu
+    raise BadInput(Fault(file, "train.dtype", config.train.dtype, ", ".join(gpu.flops), message=f"on {gpu.name}"))
 
 
 def _options(config: Config, resident: float) -> EngineOptions:
@@ -163,22 +183,18 @@ def _options(config: Config, resident: float) -> EngineOptions:
     )
 
 
-def _sync_cost(config: Config, profile: Profile, shares: Shares, train: TrainCost) -> SyncCost:
-    sync = config.sync
-    path = PATHS[sync.path]
-    stated = Path(
-        path.fixed_s if sync.fixed_s is None else sync.fixed_s,
-        path.bytes_per_s if sync.bytes_per_s is None else sync.bytes_per_s,
-        path.grade,
-        path.how,
-    )
+def _sync_cost(config: Config, profile: Profile, shares: Shares, memory: TrainMemory) -> SyncCost:
+    sync, section = config.sync, profile.sync
+    switch = section.switch_fixed_s or SWITCH_FIXED_S
+    host = section.host_bytes_per_s or HOST_BYTES_PER_S
     width = 2 if profile.model.dtype == "bf16" else 1
-    offloaded = train.state_bytes if shares.shared and config.rollout.offload_train else 0.0
     return SyncCost(
-        stated,
-        width * profile.model.parameters,
+        path(sync.path, section, sync.fixed_s, sync.bytes_per_s),
+        sync.sent_share * width * profile.model.parameters,
         profile.parallelism.gpus,
-        offloaded,
-        sync.switch_fixed_s,
-        sync.host_bytes_per_s,
+        memory.offloaded(config.rollout.offload_train) if shares.shared else 0.0,
+        switch if sync.switch_fixed_s is None else Value.stated(sync.switch_fixed_s),
+        host if sync.host_bytes_per_s is None else Rate.stated(sync.host_bytes_per_s),
+        path("relay_push", section),
+        path("relay_pull", section),
     )

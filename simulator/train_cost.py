@@ -1,80 +1,55 @@
-"""What a train step costs: passes counted in FLOPs, the optimizer and the gradients in bytes.
+"""What a train step costs: passes counted in FLOPs, weights, gradients and optimizer in bytes.
 
-    forward(L)  = 2 P L + 2 layers heads head_dim L**2                       FLOPs of a causal sequence of L tokens
-    update      = max over data-parallel ranks of sum forward(L) * (3 + recompute) / (rank GPUs * peak * mfu)
-                + exposed * 4 P / model_parallel * (1 - 1/dp) / link         bf16 gradients, ring: 2 x 2 bytes
+    pass        = weight FLOPs / (rank GPUs * peak * mfu) + attention FLOPs / (rank GPUs * peak * attention_mfu)
+    gradients   = pass * (3 + recompute), as slow as the slowest data-parallel rank
+                + that * (pipeline - 1) / micro-batches                      stages that fill and drain
+                + exposed * 6 P / model_parallel * micro-batches * (1 - 1/ranks) / link    fully sharded weights:
+                                                                             gathered twice, gradients reduced once
+    update      = exposed * 4 P / model_parallel * (1 - 1/ranks) / link      optimizer sharded: reduced, gathered
                 + 30 P / (GPUs * memory rate)                                fp32 weights, Adam moments
-    a pass without gradients (log-probabilities, reference) is forward(L) alone, on the whole batch.
+    a pass without gradients (log-probabilities, reference, values) gathers fully sharded weights once.
 
-P: parameters that work on a token. The backward pass costs two forward ones, recomputation of activations a third
-(Korthikanti et al., arXiv 2205.05198, section 4.1 and appendix A). `Rates` holds the free parameters.
+P: all parameters, 2 bytes each. Backward costs two forward passes, recomputation one more (Korthikanti et al., arXiv
+2205.05198, section 4.1 and appendix A). The pipeline share is that of 1F1B (Narayanan et al., arXiv 2104.04473, section
+2.2). A rank cuts its sequences into the fewest micro-batches that hold their tokens. `train_flops` counts the FLOPs,
+`train_rates` holds the free parameters.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from rollsim.simulator.facts import models
-from rollsim.simulator.gpu_rates import GpuRates
-from rollsim.simulator.profile_parts import Grade, Model
+from rollsim.simulator.facts import GpuFacts
+from rollsim.simulator.profile_parts import Model
+from rollsim.simulator.train_flops import attention_flops, deal, weight_flops
+from rollsim.simulator.train_rates import Rates
 
+# Read the fp32 gradient; read and write fp32 weight and two moments; write the bf16 weight: 4 + 24 + 2.
 OPTIMIZER_BYTES = 30
-STATE_BYTES = 18  # bf16 weights and gradients, fp32 weights, two moments, a gradient copy shared out
+MICRO_BATCH_TOKENS = 16384
 
-
-@dataclass(frozen=True)
-class Rates:
-    """Free parameters, each with its grade in `GRADES`.
-
-    Attributes
-    ----------
-    mfu, forward_mfu : float
-        Share of the peak that a pass with and without gradients reaches; `mfu` from two runs of prime-rl.
-    link_bytes_per_s : float
-        Rate at which one GPU exchanges gradients.
-    exposed : float
-        Share of that exchange that the backward pass does not hide.
-    """
-
-    mfu: float = 0.4
-    forward_mfu: float = 0.4
-    link_bytes_per_s: float = 50e9
-    exposed: float = 0.3
-
-
-GRADES: dict[str, Grade] = {
-    "mfu": "fitted",
-    "forward_mfu": "assumed",
-    "link_bytes_per_s": "assumed",
-    "exposed": "assumed",
-}
+Sharding = Literal["full", "optimizer"]
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """Seconds of forward and backward passes: of an average rank, and what it waits for the slowest."""
+    """Seconds of forward and backward passes.
+
+    Attributes
+    ----------
+    busy_s, slack_s : float
+        Of an average rank, and what it waits for the slowest.
+    bubble_s : float
+        Of stages that wait for their first and after their last micro-batch.
+    communication_s : float
+        Of the exchange of weights and gradients that nothing hides.
+    """
 
     busy_s: float
     slack_s: float
-
-
-def token_parameters(model: Model) -> int:
-    """Parameters that work on one token: all but the input embedding and the experts that were not chosen."""
-    shape = next((m for m in models().values() if m.hf_name == model.hf_name), None)
-    if shape is None:
-        return model.parameters
-    idle = shape.layers * 3 * shape.hidden * shape.intermediate * max(0, shape.experts - shape.experts_per_token)
-    return shape.parameters - idle - shape.vocab * shape.hidden
-
-
-def deal(weights: np.ndarray, ranks: int) -> np.ndarray:
-    """Sum of weights of each rank: sorted, dealt forth and back, as frameworks balance their data-parallel ranks."""
-    order = np.sort(weights)[::-1]
-    padded = np.zeros(-(-len(order) // ranks) * ranks)
-    padded[: len(order)] = order
-    rows = padded.reshape(-1, ranks)
-    rows[1::2] = rows[1::2, ::-1].copy()
-    return rows.sum(axis=0)
+    bubble_s: float = 0.0
+    communication_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,58 +59,89 @@ class TrainCost:
     Attributes
     ----------
     model : Model
-    gpu : GpuRates
+    gpu : GpuFacts
     gpus : int
         GPUs of the pool.
-    model_parallel : int
-        GPUs that hold one copy of the model together.
+    model_parallel, pipeline : int
+        GPUs that hold one copy of the model together; stages among them.
     recompute : bool
         Activations are computed again in the backward pass.
     rates : Rates
+    sharding : {"full", "optimizer"}
+        What is sharded over data-parallel ranks: weights, gradients and optimizer (FSDP, ZeRO-3), or the last alone.
+    max_tokens_per_gpu : int
+        Tokens of a micro-batch (verl's ppo_max_token_len_per_gpu); a longer sequence is one of its own.
+    dtype : {"bf16", "fp8"}
+        Precision of the products with weights.
     """
 
     model: Model
-    gpu: GpuRates
+    gpu: GpuFacts
     gpus: int
     model_parallel: int
     recompute: bool
     rates: Rates
+    sharding: Sharding = "full"
+    pipeline: int = 1
+    max_tokens_per_gpu: int = MICRO_BATCH_TOKENS
+    dtype: Literal["bf16", "fp8"] = "bf16"
 
     @property
     def ranks(self) -> int:
         """Data-parallel ranks."""
         return self.gpus // self.model_parallel
 
-    @property
-    def state_bytes(self) -> float:
-        """Bytes of weights, gradients and optimizer on one GPU, sharded over all."""
-        return STATE_BYTES * self.model.parameters / self.gpus
-
-    def forward_flops(self, tokens: np.ndarray) -> np.ndarray:
-        """FLOPs of a forward pass over each sequence of so many tokens."""
-        length = tokens.astype(float)
-        attention = 2.0 * self.model.layers * self.model.heads * self.model.head_dim
-        return (2.0 * token_parameters(self.model) + attention * length) * length
-
     def forward_s(self, tokens: np.ndarray) -> float:
         """Seconds of a pass without gradients, as slow as the slowest rank."""
-        rank = self.model_parallel * self.gpu.flops * self.rates.forward_mfu
-        return float(deal(self.forward_flops(tokens), self.ranks).max() / rank)
+        dealt = deal(tokens, self.ranks)
+        slowest_s = float(self._pass_s(dealt, self.rates.forward_mfu).max())
+        micro_batches = self._micro_batches(dealt)
+        return slowest_s * self._stretch(micro_batches) + self._gathers_s(2, micro_batches)
 
     def gradients(self, tokens: np.ndarray) -> Gradients:
         """Seconds of the forward and backward passes over these sequences."""
-        rank = self.model_parallel * self.gpu.flops * self.rates.mfu
-        busy_s = deal(self.forward_flops(tokens), self.ranks) * (3 + self.recompute) / rank
-        mean_s = float(busy_s.mean())
-        return Gradients(mean_s, float(busy_s.max()) - mean_s)
+        dealt = deal(tokens, self.ranks)
+        busy_s = self._pass_s(dealt, self.rates.mfu) * (3 + self.recompute)
+        slowest_s, mean_s = float(busy_s.max()), float(busy_s.mean())
+        micro_batches = self._micro_batches(dealt)
+        return Gradients(
+            busy_s=mean_s,
+            slack_s=slowest_s - mean_s,
+            bubble_s=slowest_s * (self._stretch(micro_batches) - 1),
+            communication_s=self._gathers_s(6, micro_batches),
+        )
 
     @property
     def communication_s(self) -> float:
-        """Seconds that an update waits for the exchange of gradients."""
-        gradients = 4.0 * self.model.parameters / self.model_parallel * (1 - 1 / self.ranks)
-        return self.rates.exposed * gradients / self.rates.link_bytes_per_s
+        """Seconds that an update waits for the exchange of gradients; none where each micro-batch has done it."""
+        if self.sharding == "full":
+            return 0.0
+        moved = 4.0 * self.model.parameters / self.model_parallel * (1 - 1 / self.ranks)
+        return self.rates.exposed_communication * moved / self.rates.link_bytes_per_s
 
     @property
     def optimizer_s(self) -> float:
         """Seconds of the optimizer in one update."""
-        return OPTIMIZER_BYTES * self.model.parameters / (self.gpus * self.gpu.memory_bytes)
+        return OPTIMIZER_BYTES * self.model.parameters / (self.gpus * self.gpu.memory_bytes_per_s)
+
+    def _pass_s(self, dealt: np.ndarray, mfu: float) -> np.ndarray:
+        """Seconds that each rank computes in a forward pass."""
+        weights = weight_flops(self.model, dealt.sum(axis=0)) / (self.gpu.flops[self.dtype] * mfu)
+        attention = attention_flops(self.model, dealt).sum(axis=0) / (self.gpu.flops["bf16"] * self.rates.attention_mfu)
+        return (weights + attention) / self.model_parallel
+
+    def _micro_batches(self, dealt: np.ndarray) -> int:
+        """Micro-batches of every rank: as many as the one with most tokens needs."""
+        tokens = max(self.max_tokens_per_gpu, int(dealt.max(initial=1)))
+        return -(-int(dealt.sum(axis=0).max()) // tokens)
+
+    def _stretch(self, micro_batches: int) -> float:
+        """By how much stages that fill and drain stretch a pass."""
+        return 1 + (self.pipeline - 1) / max(1, micro_batches)
+
+    def _gathers_s(self, bytes_per_parameter: int, micro_batches: int) -> float:
+        """Seconds of the exchange of sharded weights and gradients that nothing hides."""
+        if self.sharding == "optimizer":
+            return 0.0
+        moved = bytes_per_parameter * self.model.parameters / self.model_parallel * (1 - 1 / self.ranks)
+        return self.rates.exposed_communication * moved * micro_batches / self.rates.link_bytes_per_s

@@ -30,9 +30,11 @@ def gradient_parts(cost: TrainCost, tokens: np.ndarray, roles: Collection[str]) 
     parts = [
         Part("forward_backward", None, work.busy_s),
         Part("tail_bubble", "slower data-parallel ranks", work.slack_s),
+        Part("tail_bubble", "pipeline fills and drains", work.bubble_s),
+        Part("communication", "sharded weights and gradients", work.communication_s),
     ]
     if "critic" in roles:
-        parts.append(Part("critic", "forward and backward", work.busy_s + work.slack_s))
+        parts.append(Part("critic", "forward and backward", sum(part.seconds for part in parts)))
     return parts
 
 

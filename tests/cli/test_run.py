@@ -141,6 +141,25 @@ def test_print_config_is_a_config(rollsim, tmp_path):
         (("example:partial", "policies.selection=in_order"), ["closed round"]),
         (("example:async", "train.epochs=2", "policies.readiness=streaming"), ["train.epochs"]),
         (("example:sync", "train.publish=mini_batch"), ["train.publish"]),
+        (
+            ("example:sync", "train.exposed_comm=0.1", "train.mfu=1.2", "sync.path=ncl", "train.shardng=full"),
+            ["did you mean 'exposed_communication'", "train.mfu", "did you mean 'nccl'", "did you mean 'sharding'"],
+        ),
+        (
+            ("example:sync", "rollout.offload_train=optimiser", "sync.rate=1", "train.dtype=fp4"),
+            ["did you mean 'optimizer'", "sync.rate", "did you mean 'fp8'"],
+        ),
+        (("example:large", "train.pipeline=3"), ["train.pipeline", "divisor of model_parallel"]),
+        (
+            ("example:large", "train.sharding=optimizer", "train.model_parallel=4"),
+            [
+                "cluster.gpus",
+                "128 for training",
+                "sharding full",
+                "usable (weights 32.9, gradients 65.7, optimizer 6.2",
+            ],
+        ),
+        (("example:sync", "model.profile=qwen3-8b-a100-tp1-bf16", "train.dtype=fp8"), ["train.dtype", "bf16"]),
         (("example:sync", "workload.law=rollpacker-math-14b"), ["one of workload.trace"]),
         (("example:sync", "workload.trace=null", "workload.law=rollpaker-math-14b"), ["rollpacker-math-14b"]),
         (("example:large", "cluster.gpus=130"), ["train.model_parallel", "train GPUs"]),

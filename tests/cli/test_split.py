@@ -27,16 +27,18 @@ def test_it_finds_the_best_and_says_why_not(rollsim):
     document = json.loads(out)
     assert code == 0
     ran = {row["split"]: row for row in document["rows"] if row["reason"] is None}
-    assert set(ran) == {"1 : 5", "2 : 4", "3 : 3", "4 : 2"}
+    assert set(ran) == {"1 : 5", "2 : 4", "3 : 3"}
     assert document["best"] == min(ran, key=lambda name: ran[name]["step_s"]["mean"])
     refused = {row["split"]: row["reason"] for row in document["rows"] if row["reason"]}
+    # Two H100 hold 68.7 GiB each of weights, gradients and optimizer, but not the activations of 16k tokens as well.
+    assert "GiB" in refused["4 : 2"]
     assert "GiB" in refused["5 : 1"]
     assert "shared" in refused["6 shared"]
     for row in ran.values():
         assert all(0 <= row[key]["mean"] <= 1 for key in ("trainer/idle_ratio", "rollouter/idle_ratio"))
         assert row["gpu_hours_per_step"]["mean"] == pytest.approx(row["step_s"]["mean"] * 6 / 3600)
         assert row["behind_best_s"]["mean"] >= 0
-    idle = [ran[name]["trainer/idle_ratio"]["mean"] for name in ("1 : 5", "2 : 4", "3 : 3", "4 : 2")]
+    idle = [ran[name]["trainer/idle_ratio"]["mean"] for name in ("1 : 5", "2 : 4", "3 : 3")]
     assert idle == sorted(idle, reverse=True), "more rollout GPUs starve the trainer less"
 
 
@@ -51,7 +53,7 @@ def test_the_text_fits_80_columns_and_marks_the_best(rollsim):
         "trainer/idle_ratio",
         "± ",
         "* fastest: 6 shared",
-        "cannot run: 5",
+        "cannot run: 4",
     ):
         assert word in out, word
 

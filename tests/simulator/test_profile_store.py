@@ -1,10 +1,12 @@
 import json
+import re
 
 import pytest
 
 from rollsim.simulator.profile_report import list_text, show_text, summary
 from rollsim.simulator.profile_store import SHIPPED, list_profiles, load_profile, parse_profile
 from rollsim.traces.errors import BadInput
+from tests.simulator.published import PAGE
 
 NAME = "llama-3.3-70b-h100-tp4-bf16"
 
@@ -51,6 +53,85 @@ def test_all_faults_at_once_with_paths_and_closest(document):
     assert found["$.scheduling"].closest == "async"
     assert found["$.defaults.block_siz"].closest == "block_size"
     assert found["$.costs.decode.dense_s[2]"].given == -1.0
+
+
+def test_faults_of_the_train_and_sync_sections_are_named_all_at_once(document):
+    log = {"grade": "measured", "how": "own log"}
+    document["train"] = {
+        "mfu": {"value": 1.5, **log},
+        "forward_mfu": {"value": 0, **log},
+        "attention_mfu": 0.5,
+        "exposed_communication": {"value": 2, **log},
+        "link_bytes_per_s": {"value": 1e9, "grade": "measurd", "how": ""},
+        "mfuu": {"value": 0.5, **log},
+    }
+    rate = {"value": 1e9, **log}
+    document["sync"] = {
+        "paths": {
+            "ncl": {"fixed_s": rate, "bytes_per_s": rate},
+            "nccl": {"fixed_s": {"value": -1, **log}, "bytes_per_s": {"value": 0, **log}},
+            "delta": {"fixed_s": 1, "byts_per_s": rate},
+            "p2p": {"fixed_s": {"valu": 1, **log}, "bytes_per_s": {"value": float("inf"), **log}},
+        },
+        "switch_fixed_s": {"value": "long", **log},
+    }
+    found = faults(document)
+    assert set(found) == {
+        "$.train.mfu.value",
+        "$.train.forward_mfu.value",
+        "$.train.attention_mfu",
+        "$.train.exposed_communication.value",
+        "$.train.link_bytes_per_s.grade",
+        "$.train.mfuu",
+        "$.sync.paths.ncl",
+        "$.sync.paths.nccl.fixed_s.value",
+        "$.sync.paths.nccl.bytes_per_s.value",
+        "$.sync.paths.delta.fixed_s",
+        "$.sync.paths.delta.bytes_per_s",
+        "$.sync.paths.delta.byts_per_s",
+        "$.sync.paths.p2p.fixed_s.value",
+        "$.sync.paths.p2p.fixed_s.valu",
+        "$.sync.paths.p2p.bytes_per_s.value",
+        "$.sync.switch_fixed_s.value",
+    }
+    near = {place.removeprefix("$."): fault.closest for place, fault in found.items() if fault.closest}
+    assert near == {
+        "train.link_bytes_per_s.grade": "measured",
+        "train.mfuu": "mfu",
+        "sync.paths.ncl": "nccl",
+        "sync.paths.delta.byts_per_s": "bytes_per_s",
+        "sync.paths.p2p.fixed_s.valu": "value",
+    }
+    assert "checkpoint_engine" in found["$.sync.paths.ncl"].allowed
+    assert (found["$.train.mfu.value"].given, found["$.sync.paths.nccl.bytes_per_s.value"].given) == (1.5, 0)
+    assert "less than or equal to 1" in found["$.train.mfu.value"].message
+
+
+def test_an_unknown_key_inside_a_mapping_of_any_section_has_a_closest(document):
+    name = next(iter(document["fit"]["decode_regions"]))
+    document["fit"]["decode_regions"][name]["medain"] = 1
+    document["claims"][0]["grad"] = "fitted"
+    found = faults(document)
+    assert found[f"$.fit.decode_regions.{name}.medain"].closest == "median"
+    assert found["$.claims[0].grad"].closest == "grade"
+
+
+def test_train_and_sync_sections_are_written_and_read_back(document, tmp_path):
+    log = {"grade": "measured", "how": "own log"}
+    document["train"] = {"mfu": {"value": 0.4, **log}}
+    document["sync"] = {"paths": {"nccl": {"fixed_s": {"value": 1, **log}, "bytes_per_s": {"value": 1e10, **log}}}}
+    profile = parse_profile(json.dumps(document), "mine.json")
+    profile.write(tmp_path / "mine.json")
+    assert load_profile(tmp_path / "mine.json") == profile
+
+
+def test_the_example_on_the_page_of_costs_is_a_profile(document):
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    profile = parse_profile(json.dumps(document | json.loads("{" + example + "}")), "mine.json")
+    assert profile.train.mfu
+    assert profile.train.mfu.grade == "measured"
+    assert profile.sync.paths
+    assert profile.sync.paths["nccl"].seconds(18e9) == 1.5 + 2
 
 
 @pytest.mark.parametrize(

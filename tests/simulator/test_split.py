@@ -71,7 +71,7 @@ def test_what_pairs_is_told_apart_where_marginal_intervals_overlap():
 
 
 def test_progress_counts_the_splits():
-    words = ["train.steps=1", "train.prompts_per_step=2", "train.samples_per_prompt=2", "cluster.gpus=3"]
+    words = ["train.steps=1", "train.prompts_per_step=2", "train.samples_per_prompt=2", "cluster.gpus=5"]
     seen = []
     run_splits(load("example:one-step-off", words, shares=False), "c", 0, 1, seen.append)
-    assert seen == [1, 2, 3]
+    assert seen == [1, 2, 3, 4, 5]

@@ -5,7 +5,7 @@ import pytest
 
 from rollsim.simulator.leases import Leases
 from rollsim.simulator.trainer import Part, TrainLane, gradient_parts, pass_parts, update_parts
-from tests.simulator.test_train_cost import cost
+from tests.simulator.published import cost
 
 TOKENS = np.array([1000, 3000, 2000, 4000, 500, 700, 800, 900, 1000])
 
@@ -24,10 +24,20 @@ def test_passes_by_role():
 
 def test_a_critic_costs_as_much_again():
     c = cost()
-    alone, both = by_category(gradient_parts(c, TOKENS, ())), by_category(gradient_parts(c, TOKENS, {"critic"}))
-    assert both["critic"] == pytest.approx(alone["forward_backward"] + alone["tail_bubble"])
+    alone, both = gradient_parts(c, TOKENS, ()), gradient_parts(c, TOKENS, {"critic"})
+    assert both[:-1] == alone
+    assert both[-1].seconds == pytest.approx(sum(part.seconds for part in alone))
     for name, seconds in by_category(update_parts(c, ())).items():
         assert by_category(update_parts(c, {"critic"}))[name] == pytest.approx(2 * seconds)
+
+
+def test_parts_are_what_the_cost_says():
+    c = cost(gpus=16, model_parallel=4, layout={"pipeline": 2})
+    work = c.gradients(TOKENS)
+    assert [part.seconds for part in gradient_parts(c, TOKENS, ())] == [
+        work.busy_s, work.slack_s, work.bubble_s, work.communication_s,
+    ]  # fmt: skip
+    assert min(work.slack_s, work.bubble_s, work.communication_s) > 0
 
 
 def test_the_lane_accounts_for_every_second():

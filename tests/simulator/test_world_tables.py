@@ -12,7 +12,7 @@ from rollsim.simulator.kernel import state
 from rollsim.simulator.leases import Leases
 from rollsim.simulator.segments import segments
 from rollsim.simulator.setup import resolve
-from rollsim.simulator.trajectories import DISCARDED, ROUND_OVER, STALE, TRAINED, Trajectories
+from rollsim.simulator.trajectories import DISCARDED, ROUND_OVER, STALE, TRAINED, UNKNOWN, Trajectories
 from rollsim.simulator.world import World
 from rollsim.simulator.world_tables import rollouts, spans, steps, tables
 
@@ -45,7 +45,7 @@ def records(**columns) -> np.ndarray:
         "reason": [-1, STALE, ROUND_OVER, -1, -1],
     }
     trajectories = Trajectories()
-    trajectories.add(5)
+    trajectories.add(np.repeat(UNKNOWN, 5))
     for name, values in (known | columns).items():
         trajectories.rows[name] = values
     return trajectories.rows

@@ -13,7 +13,7 @@ from rollsim.simulator.workload import Responses
 from rollsim.simulator.world import World
 
 PROMPT_TOKENS = 16
-PROFILE = "qwen3-8b-h100-tp1-bf16"
+PROFILE = "qwen3-8b-h200-tp1-bf16"
 LIMITS = {"async_scheduling": False, "max_num_seqs": 16, "max_num_batched_tokens": 2048, "max_model_len": 2048}
 TRAIN_S, SYNC_S, SWITCH_S, PUSH_S, PULL_S = 10.0, 2.0, 1.0, 2.0, 3.0
 
