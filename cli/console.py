@@ -67,6 +67,17 @@ def note(text: str, quiet: bool = False) -> None:
         typer.echo(text, err=True)
 
 
+def ready_kernel(work: str, quiet: bool = False) -> None:
+    """Compile what a kind of work needs of the kernel, or load it, before its clock runs; say so if it takes long."""
+    from rollsim.simulator.kernel import compile_notice
+
+    if text := compile_notice(work):
+        note(text, quiet)
+    from rollsim.simulator.warm_up import warm_up
+
+    warm_up(work)
+
+
 @contextmanager
 def progress(what: str, total: float, quiet: bool = False) -> Iterator[Callable[[float], None]]:
     """Show a progress bar on stderr; gives a function that takes how much is done. Off when quiet or not a terminal."""

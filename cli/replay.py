@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollsim.cli.console import EXIT_DONE, EXIT_OUTSIDE_TOLERANCE, Json, Quiet, emit, note, progress
+from rollsim.cli.console import EXIT_DONE, EXIT_OUTSIDE_TOLERANCE, Json, Quiet, emit, note, progress, ready_kernel
 
 if TYPE_CHECKING:
     from rollsim.simulator.engine_options import EngineOptions
@@ -90,7 +90,7 @@ def _replay_trace(
     from rollsim.simulator import replay_report, replay_run
 
     prepared = replay_run.prepare(inputs, profile, options, out)
-    _note_compilation(quiet)
+    ready_kernel("replay", quiet)
     with progress("replaying", replay_run.work(prepared), quiet) as done:
         outcome = replay_run.execute(prepared, done)
     if out is not None:
@@ -106,16 +106,8 @@ def _replay_recordings(
     from rollsim.simulator import judge_report
 
     recordings = judge_report.read_all(inputs, profile, options, out)
-    _note_compilation(quiet)
+    ready_kernel("recordings", quiet)
     with progress("replaying", len(recordings), quiet) as done:
         document = judge_report.judge(recordings, done)
     emit(document, as_json, lambda: [judge_report.text(document)])
     return EXIT_OUTSIDE_TOLERANCE if document["different"] else EXIT_DONE
-
-
-def _note_compilation(quiet: bool) -> None:
-    from rollsim.simulator.kernel import compile_notice
-
-    text = compile_notice()
-    if text:
-        note(text, quiet)

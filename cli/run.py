@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rollsim.cli.console import EXIT_DONE, EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress
+from rollsim.cli.console import EXIT_DONE, EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress, ready_kernel
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
     for target in targets:
         if target is not None:
             check_target(target)
-    _note_compilation(quiet)
+    ready_kernel("run", quiet)
     done: list[simulate.Simulated] = []
     steps = loaded.train.steps
     with progress("simulating", steps * replications, quiet) as shown:
@@ -81,10 +81,3 @@ def _print_config(document: dict[str, object], *, as_json: bool) -> None:
     import yaml
 
     typer.echo(yaml.safe_dump(document, sort_keys=False).rstrip())
-
-
-def _note_compilation(quiet: bool) -> None:
-    from rollsim.simulator.kernel import compile_notice
-
-    if text := compile_notice():
-        note(text, quiet)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rollsim.cli.console import EXIT_BAD_INPUT, EXIT_DONE, Json, Quiet, emit, note, progress, table
+from rollsim.cli.console import EXIT_BAD_INPUT, EXIT_DONE, Json, Quiet, emit, progress, ready_kernel, table
 
 
 def split(
@@ -27,12 +27,10 @@ def split(
     rollsim split example:async cluster.gpus=32 --replications 3
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from rollsim.simulator import simulate
-    from rollsim.simulator.kernel import compile_notice
     from rollsim.simulator.split import refused, run_splits, shown_rows, splits
 
     loaded = simulate.load(config, overrides or (), shares=False)
-    if text := compile_notice():
-        note(text, quiet)
+    ready_kernel("run", quiet)
     with progress("splits", len(splits(loaded)), quiet) as shown:
         document = run_splits(loaded, config, seed, replications, shown)
     cost = "GPU-h/step" if document["usd_per_gpu_hour"] is None else "USD/step"

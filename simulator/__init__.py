@@ -1,6 +1,6 @@
 """The world: profiles and costs, the compiled replica kernel, the loop of rollout and training, and replays.
 
-kernel             The compiled engine.
+kernel             The compiled engine; `warm_up` compiles what a kind of work calls of it.
 replica            One engine in the world: touches at any time, looking without a trace.
 limits             What vLLM calls its scheduler and cache configuration.
 engine_options     Limits from a profile and what the user sets, refused where vLLM refuses it.

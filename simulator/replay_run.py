@@ -16,6 +16,7 @@ from rollsim.simulator.engine_options import Engine, EngineOptions, check_values
 from rollsim.simulator.profile import Profile
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.replay import Replayed, check_fit, replay
+from rollsim.simulator.warm_up import warm_up
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.kpis import kpis
 from rollsim.traces.requests import RequestTrace, read_requests
@@ -111,6 +112,7 @@ def work(prepared: Prepared) -> int:
 
 def execute(prepared: Prepared, progress: Progress | None = None) -> Outcome:
     """Run the replay, and again with the costs scaled to the ends of the bias band where arrivals make that matter."""
+    warm_up("replay")
     began_s = time.perf_counter()
     result = _replay(prepared, prepared.cost, 0, progress)
     scaled = {1.0: result.span_s}

@@ -18,6 +18,7 @@ from rollsim.simulator.invariants import Finding, check
 from rollsim.simulator.overrides import with_overrides
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.setup import Setup, resolve
+from rollsim.simulator.warm_up import warm_up
 from rollsim.simulator.world import World
 from rollsim.simulator.world_tables import tables
 from rollsim.traces.run import Run
@@ -81,6 +82,7 @@ def simulate(setup: Setup, on_step: Callable[[int], None] | None = None) -> Simu
     WorldFailed
         If the world cannot go on, or a policy breaks its word.
     """
+    warm_up("run")
     began_s = time.perf_counter()
     world = World(setup, on_step=on_step)
     world.run()

@@ -10,6 +10,6 @@ steady    one step of a rank that only decodes  calls    what the world asks, on
 jit       the compiler                        cache     where it keeps what it compiled
 """
 
-from rollsim.simulator.kernel.cache import cache_state, compile_notice
+from rollsim.simulator.kernel.cache import ENTRY_POINTS, cache_state, compile_notice
 
-__all__ = ["cache_state", "compile_notice"]
+__all__ = ["ENTRY_POINTS", "cache_state", "compile_notice"]

@@ -6,7 +6,8 @@ from rollsim.simulator.kernel import blocks, cost, decode, jump, loop, touches
 from rollsim.simulator.kernel.jit import i64, inline, jit
 from rollsim.simulator.kernel.state import DECODING, FP_BITS, NONE
 
-_ANY = 1 << 62
+# A literal would be a type of its own, and compile each callee once more.
+_ANY, _ONE = i64(1 << 62), i64(1)
 # A bound on the time of many steps must not exceed their sum by rounding.
 _SLACK = 1 - 1e-9
 
@@ -62,7 +63,7 @@ def next_event_s(s):
         return np.inf
     if _ending(s):
         return e.now_s
-    k = jump.length(s, np.inf, 1 << 62)
+    k = jump.length(s, np.inf, _ANY)
     if k == 0:
         return e.now_s
     return e.now_s + cost.envelope_s(s, 0, len(s.rank) + (1 if e.overlap else 0), k)
@@ -72,7 +73,7 @@ def next_event_s(s):
 def _steps_to_end(s, d):
     """Smallest number of steps in which some request of rank d can end."""
     rank = s.rank[d]
-    least = i64(_ANY)
+    least = _ANY
     for head in (i64(rank.run_head), i64(rank.wait_head)):
         r = head
         while r != NONE:
@@ -108,7 +109,7 @@ def _soonest_end_s(s, event_s):
     """Time before which no request ends [s]: no end comes before the next change of the batch, at `event_s`."""
     if _ending(s):
         return s.engine[0].now_s
-    steps = i64(_ANY)
+    steps = _ANY
     for d in range(len(s.rank)):
         steps = min(steps, _steps_to_end(s, d))
     return max(event_s, s.engine[0].now_s + steps * _least_step_s(s, steps) * _SLACK)
@@ -165,7 +166,7 @@ def advance(s, until_s, horizon_s, rows, owner, reported, swap_s, swap_version, 
         if next_s > e.now_s:
             reason = loop.run(s, next_s, _ANY, _ANY)
         elif next_s < horizon_s or _ending(s):
-            reason = loop.run(s, np.inf, _ANY, 1)
+            reason = loop.run(s, np.inf, _ANY, _ONE)
         else:
             break
         next_s = next_event_s(s)

@@ -164,7 +164,7 @@ def feed(s, arrival_s, first):
     """
     e = s.engine[0]
     n = first
-    never = 1 << 62
+    never = i64(1 << 62)
     while True:
         until_s = arrival_s[n] if n < len(arrival_s) else np.inf
         reason = run(s, until_s, never, never)

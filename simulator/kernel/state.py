@@ -33,7 +33,6 @@ ENGINE = np.dtype(
         ("events", "i8"),
         ("admissions", "i8"),
         ("arrivals", "i8"),
-        ("n_requests", "i8"),
         ("n_unfinished", "i8"),
         ("n_finished", "i8"),
         ("preemptions", "i8"),
