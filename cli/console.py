@@ -1,6 +1,7 @@
 """Output of every command: results on stdout as tables or JSON, everything else on stderr, and the exit codes."""
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -95,8 +96,9 @@ def progress(what: str, total: float, quiet: bool = False) -> Iterator[Callable[
 def bad_input(error: BadInput, as_json: bool) -> None:
     """Print every fault on stderr."""
     if as_json:
-        document = {"error": "bad input", "faults": [asdict(fault) | {"text": str(fault)} for fault in error.faults]}
-        typer.echo(json.dumps(document, indent=2, default=_plain), err=True)
+        faults = [asdict(fault) | {"given": _finite(fault.given), "text": str(fault)} for fault in error.faults]
+        document = {"error": "bad input", "faults": faults}
+        typer.echo(json.dumps(document, indent=2, allow_nan=False, default=_plain), err=True)
         return
     count = len(error.faults)
     typer.echo(f"bad input, {count} fault{'s' if count > 1 else ''}:", err=True)
@@ -109,6 +111,15 @@ def _console() -> "Console":
 
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
     return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def _finite(value: object) -> object:
+    """Return NaN and infinities, which are not JSON, as text."""
+    if isinstance(value, tuple | list):
+        return [_finite(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: object) -> object:

@@ -51,7 +51,7 @@ trust_report       Its part on what is fitted, assumed, extrapolated.
 comparison_report  Two runs compared, as JSON and text.
 wording            Numbers and bars of all reports.
 recording          Recordings of a real engine's steps.
-recording_faults   What can be wrong with one.
+recording_faults   What can be wrong with one; `recording_rules` what each field may hold.
 recorded_run       A recorded workload, given to an engine step by step.
 stepped            What an engine must offer for that.
 stepped_replica    The compiled replica as such an engine.

@@ -8,10 +8,9 @@ import numpy as np
 
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.kernel import decode, loop, state, touches
-from rollsim.simulator.limits import EngineLimits
+from rollsim.simulator.limits import MAX_RATE, EngineLimits
 from rollsim.traces.errors import BadInput, Fault
 
-MAX_RATE = 1024
 _FOREVER = 1 << 62
 
 
