@@ -5,7 +5,7 @@ What the engine is limited by has the bounds of `engine_options`; the rest those
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from rollsim.simulator.engine_options import RANGES
 from rollsim.simulator.limits import MAX_RATE
@@ -29,7 +29,7 @@ def is_whole(value: object, low: int = 0, high: int = _INT32) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def is_name(value: object) -> bool:
+def is_name(value: object) -> TypeGuard[str]:
     """Whether a value is text and not empty."""
     return isinstance(value, str) and value != ""
 

@@ -21,8 +21,14 @@ def _inputs(document: dict[str, Any]) -> list[str]:
     trace, profile, engine = document["trace"], document["profile"], document["engine"]
     limits = engine["limits"]
     groups = f" in {trace['groups']:,} groups" if trace["groups"] else ""
-    last_s = trace["last_arrival_s"]
-    arrivals = f"arriving until {number(last_s)} s" if last_s > 0 else "all at 0 s"
+    first_s, last_s = trace["first_arrival_s"], trace["last_arrival_s"]
+    arrivals = f"all at {number(last_s)} s"
+    if last_s > first_s:
+        arrivals = (
+            f"arriving until {number(last_s)} s"
+            if first_s == 0
+            else f"arriving {number(first_s)} to {number(last_s)} s"
+        )
     kv_tokens = limits["num_blocks"] * limits["block_size"]
     rows = {
         "trace": f"{trace['path']}: {trace['requests']:,} requests{groups}, {arrivals}; "

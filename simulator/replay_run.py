@@ -160,8 +160,8 @@ def _factors(prepared: Prepared) -> tuple[float, ...]:
 
 
 def _rerun_factors(prepared: Prepared) -> tuple[float, ...]:
-    """Factors that need a run of their own: if all requests arrive at 0, the schedule does not depend on the scale."""
-    return _factors(prepared) if prepared.trace.arrival_s[-1] > 0 else ()
+    """Factors that need a run of their own: if all requests arrive at once, the scale does not change the schedule."""
+    return _factors(prepared) if prepared.trace.arrival_s[-1] > prepared.trace.arrival_s[0] else ()
 
 
 def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) -> dict[str, Any]:
@@ -182,6 +182,7 @@ def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) 
             "groups": groups,
             "prompt_tokens": int(trace.prompt_tokens.sum()),
             "output_tokens": int(trace.output_tokens.sum()),
+            "first_arrival_s": float(trace.arrival_s[0]),
             "last_arrival_s": float(trace.arrival_s[-1]),
             "notes": list(trace.notes),
         },
@@ -204,7 +205,7 @@ def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) 
             "notes": notes,
         },
         "kpis": numbers.document(),
-        "timeline": [part.document() for part in timeline(result.tables["gauges"])],
+        "timeline": [part.document() for part in timeline(result.tables["gauges"], replicas=options.replicas)],
         "bias": _bias(prepared, result, numbers.output_tokens, scaled),
         "outside_range": _outside(prepared, result),
         "claims": [claim.model_dump() for claim in profile.claims],
@@ -220,8 +221,7 @@ def _bias(
     band = prepared.profile.bias_band()
     if band is None:
         return None
-    first_s = float(prepared.trace.arrival_s[0])
-    makespans = [scaled.get(factor, result.span_s * factor) - first_s for factor in _factors(prepared)]
+    makespans = [scaled.get(factor, result.span_s * factor) for factor in _factors(prepared)]
     names = ("low", "median", "high")
     return asdict(band) | {
         "makespan_s": dict(zip(names, makespans, strict=True)),

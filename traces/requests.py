@@ -22,6 +22,9 @@ MAX_TOKENS = 2**31 - 1
 _WHOLE = "a whole number from {low} to {high}"
 _EXACT = 2**53
 _CLOCK_TIME_S = 1e8
+# At this distance from the first arrival the clock still tells 15 ns apart.
+MAX_SPAN_S = 1e8
+_LATEST_CLOCK_TIME_S = 1e11
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,7 @@ def _arrivals(
         notes.append(f"arrivals are the dates of column {column!r}, counted from the earliest")
         faults.add(absent, column, "no value", "a date and time")
         faults.add(malformed, column, "not a date and time", "2024-05-10 00:00:00.009930, also with T and zone", array)
+        faults.add(seconds > MAX_SPAN_S, column, "too late", f"up to {MAX_SPAN_S:.0e} s after the earliest", array)
         return seconds
     values, absent, malformed = numbers(array)
     usable = ~(absent | malformed)
@@ -188,7 +192,11 @@ def _arrivals(
         values = values / 1e3
     if finite.any() and values[finite].min() >= _CLOCK_TIME_S:
         notes.append(f"column {column!r} holds clock times; arrivals are counted from the earliest")
-        values = np.where(finite, values - values[finite].min(), 0.0)
+        no_clock = values > _LATEST_CLOCK_TIME_S
+        faults.add(no_clock, column, "too large for a clock time", "seconds; milliseconds in a column *_ms", array)
+        values = np.where(finite & ~no_clock, values - values[finite].min(), 0.0)
+    late = values - values[finite].min(initial=np.inf) > MAX_SPAN_S
+    faults.add(late, column, "too late", f"up to {MAX_SPAN_S:.0e} s after the earliest", array)
     return values
 
 

@@ -92,6 +92,29 @@ def test_the_bias_band_is_applied_to_the_answer(rollsim, trace):
     assert makespan_s < band["makespan_s"]["median"] < makespan_s * band["median"]
 
 
+def test_a_trace_that_begins_late_gives_the_same_answer(rollsim, tmp_path):
+    """Time before the first arrival is nobody's: not the ledger's, not the timeline's, not the band's."""
+    documents = []
+    for delay_s in (0, 1_000):
+        rows = [f"{delay_s + i / 4},{100 + i},{40 + 37 * i % 300}" for i in range(60)]
+        (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + "\n".join(rows) + "\n")
+        documents.append(json.loads(rollsim("replay", tmp_path / "t.csv", "--profile", PROFILE, "--json")[1]))
+    early, late = documents
+    for numbers in (early["kpis"]["ledger"], late["kpis"]["ledger"]):
+        numbers.sort(key=lambda row: (row["category"], row["cause"] or ""))
+    for one, other in zip(early["kpis"]["ledger"], late["kpis"]["ledger"], strict=True):
+        assert one["gpu_s"] == pytest.approx(other["gpu_s"], abs=1e-6)
+    assert early["kpis"]["output_tokens_per_gpu_s"] == pytest.approx(late["kpis"]["output_tokens_per_gpu_s"])
+    for name in ("low", "median", "high"):
+        assert early["bias"]["makespan_s"][name] == pytest.approx(late["bias"]["makespan_s"][name])
+    assert (late["timeline"][0]["t0_s"], late["trace"]["first_arrival_s"]) == (1_000, 1_000)
+    assert [part["running"] for part in early["timeline"]] == pytest.approx(
+        [part["running"] for part in late["timeline"]], abs=1e-3
+    )
+    out = rollsim("replay", tmp_path / "t.csv", "--profile", PROFILE)[1]
+    assert "arriving 1,000 to 1,015 s" in " ".join(out.split())
+
+
 def test_what_lies_outside_the_fitted_range_is_said(rollsim, trace):
     inside = json.loads(rollsim("replay", trace, "--profile", PROFILE, "--json")[1])
     assert inside["outside_range"] == []
