@@ -90,6 +90,10 @@ def _replay_trace(
     from rollsim.simulator import replay_report, replay_run
 
     prepared = replay_run.prepare(inputs, profile, options, out)
+    unused = prepared.trace.unused_columns
+    if unused:
+        columns = f"{len(unused)} column{'s' if len(unused) > 1 else ''}"
+        note(f"{prepared.trace.path}: {columns} not used: {', '.join(unused)}", quiet)
     ready_kernel("replay", quiet)
     with progress("replaying", replay_run.work(prepared), quiet) as done:
         outcome = replay_run.execute(prepared, done)

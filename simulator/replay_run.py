@@ -185,6 +185,7 @@ def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) 
             "first_arrival_s": float(trace.arrival_s[0]),
             "last_arrival_s": float(trace.arrival_s[-1]),
             "notes": list(trace.notes),
+            "unused_columns": list(trace.unused_columns),
         },
         "profile": {
             "name": profile.name,

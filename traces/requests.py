@@ -15,7 +15,16 @@ import pyarrow.compute as pc
 
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.examples import example_path
-from rollsim.traces.request_columns import RowFaults, match, missing, numbers, plain_array, times_s
+from rollsim.traces.request_columns import (
+    RowFaults,
+    match,
+    missing,
+    misspelt,
+    numbers,
+    plain_array,
+    times_s,
+    unknown,
+)
 from rollsim.traces.request_files import RawTrace, read_file
 
 MAX_TOKENS = 2**31 - 1
@@ -53,6 +62,8 @@ class RequestTrace:
         SHA-256 of the content: the same for the same requests in another file format.
     notes
         What a user should know about how the file was read.
+    unused_columns
+        Columns of the file that mean nothing here.
     """
 
     path: str
@@ -66,6 +77,7 @@ class RequestTrace:
     unit: str
     content_hash: str
     notes: tuple[str, ...]
+    unused_columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -100,9 +112,9 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     text = os.fspath(path)
     file = example_path(text.removeprefix("example:")) if text.startswith("example:") else Path(text)
     raw = read_file(file)
-    absent = missing(text, raw.names)
-    if absent:
-        raise BadInput(raw.faults + absent)
+    unfit_columns = missing(text, raw.names) + misspelt(text, raw.names)
+    if unfit_columns:
+        raise BadInput(raw.faults + unfit_columns)
     columns = match(raw.names)
     faults = RowFaults(text, raw.place_of, raw.unit)
     notes = list(raw.notes)
@@ -140,7 +152,15 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
         "rows": _rows(raw, count)[order],
     }
     ids = ids if ids is None else ids.take(pa.array(order))
-    return RequestTrace(text, ids, unit=raw.unit, content_hash=_hash(ids, values), notes=tuple(notes), **values)
+    return RequestTrace(
+        text,
+        ids,
+        unit=raw.unit,
+        content_hash=_hash(ids, values),
+        notes=tuple(notes),
+        unused_columns=tuple(unknown(raw.names)),
+        **values,
+    )
 
 
 def _whole(column: str, array: pa.Array, faults: RowFaults, low: int, high: int) -> np.ndarray:
@@ -201,17 +221,22 @@ def _arrivals(
 
 
 def _groups(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
-    """Return group numbers; labels that are not all whole numbers are numbered in the order of appearance."""
+    """Return group numbers; unless all labels are numbers, they are numbered in the order of appearance."""
     array = plain_array(array)
-    values, absent, malformed = numbers(array)
-    whole = ~malformed & (absent | ((values == np.floor(values)) & (np.abs(values) <= _EXACT)))
-    if whole.all():
-        faults.add(values < -1, column, "negative", "a whole number from 0, or a name; -1 or nothing for none", array)
-        return np.where(absent, -1, values).astype(np.int64)
+    allowed = "a whole number from 0, or a name; -1 or nothing for none"
     if pa.types.is_nested(array.type):
-        faults.add(~absent, column, "not a number or name", "a whole number from 0, or a name", array)
+        faults.add(array.is_valid().to_numpy(zero_copy_only=False), column, "not a number or name", allowed, array)
         return np.full(len(array), -1)
-    return pc.fill_null(array.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    values, absent, malformed = numbers(array)
+    number = ~absent & ~malformed
+    faults.add(number & (values < -1), column, "negative", allowed, array)
+    whole = np.isfinite(values) & (values == np.floor(values))
+    faults.add(number & ~whole, column, "not a whole number", allowed, array)
+    none = absent | (values == -1)
+    if (none | (number & (np.abs(values) <= _EXACT))).all():
+        return np.where(none, -1, values).astype(np.int64)
+    codes = pc.if_else(pa.array(none), pa.scalar(None, array.type), array).dictionary_encode().indices
+    return pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _ids(column: str, array: pa.Array, faults: RowFaults) -> pa.StringArray:

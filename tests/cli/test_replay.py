@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -113,6 +114,25 @@ def test_a_trace_that_begins_late_gives_the_same_answer(rollsim, tmp_path):
     )
     out = rollsim("replay", tmp_path / "t.csv", "--profile", PROFILE)[1]
     assert "arriving 1,000 to 1,015 s" in " ".join(out.split())
+
+
+def test_columns_that_are_not_used_are_named_on_stderr_and_in_json(rollsim, trace):
+    lines = trace.read_text().splitlines()
+    trace.write_text("\n".join([f"{lines[0]},model,reward", *(f"{line},m,1" for line in lines[1:])]) + "\n")
+    code, out, err = rollsim("replay", trace, "--profile", PROFILE)
+    assert code == 0
+    assert err == f"{trace}: 2 columns not used: model, reward\n"
+    out, err = rollsim("replay", trace, "--profile", PROFILE, "--json")[1:]
+    assert json.loads(out)["trace"]["unused_columns"] == ["model", "reward"]
+    assert "2 columns not used" in err
+
+
+def test_preemptions_are_told_of_all_requests(rollsim, trace):
+    out = " ".join(rollsim("replay", trace, "--profile", PROFILE)[1].split())
+    assert "preemptions 0 in 0 of 30 requests" in out
+    few = ("--num-gpu-blocks-override", 60, "--max-model-len", 900)
+    out = " ".join(rollsim("replay", trace, "--profile", PROFILE, *few)[1].split())
+    assert re.search(r"preemptions [1-9]\d* in [1-9]\d* of 30 requests", out)
 
 
 def test_what_lies_outside_the_fitted_range_is_said(rollsim, trace):
