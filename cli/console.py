@@ -2,10 +2,11 @@
 
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ EXIT_DONE = 0
 EXIT_WORLD_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_OUTSIDE_TOLERANCE = 3
+EXIT_INTERRUPTED = 130
 WIDTH = 80
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -106,10 +108,25 @@ def bad_input(error: BadInput, as_json: bool) -> None:
         typer.echo(f"  {fault}", err=True)
 
 
+def machine_failed(error: OSError | MemoryError) -> None:
+    """Say in a line on stderr what the machine refused; nothing if the reader of stdout has gone."""
+    if isinstance(error, MemoryError):
+        text = "not enough memory"
+    else:
+        place = f" ({error.filename})" if error.filename else ""
+        text = f"{error.strerror or error}{place}"
+    with suppress(OSError):
+        if not isinstance(error, BrokenPipeError):
+            note(f"stopped: {text}")
+    # Else Python tries once more to write what is left when it ends, and complains.
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _console() -> "Console":
     from rich.console import Console
 
-    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout and sys.stdout.isatty() else WIDTH
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 

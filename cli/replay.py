@@ -1,6 +1,5 @@
 """`rollsim replay`: a trace of requests through a calibrated engine, or engine recordings through the compiled one."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,7 +44,7 @@ def replay(
         int | None, typer.Option(metavar="N", help="Most tokens of one request in a step; 0 is off.")
     ] = None,
     server: Annotated[bool, typer.Option("--server", help="Defaults of vLLM's server, not those of LLM().")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
     recording: Annotated[
         bool, typer.Option("--recording", help="The arguments are engine recordings (.json, .tar.xz); no profile.")
     ] = False,
@@ -85,7 +84,7 @@ def replay(
 
 
 def _replay_trace(
-    inputs: list[str], profile: str | None, options: "EngineOptions", out: Path | None, *, as_json: bool, quiet: bool
+    inputs: list[str], profile: str | None, options: "EngineOptions", out: str | None, *, as_json: bool, quiet: bool
 ) -> int:
     from rollsim.simulator import replay_report, replay_run
 
@@ -105,7 +104,7 @@ def _replay_trace(
 
 
 def _replay_recordings(
-    inputs: list[str], profile: str | None, options: "EngineOptions", out: Path | None, *, as_json: bool, quiet: bool
+    inputs: list[str], profile: str | None, options: "EngineOptions", out: str | None, *, as_json: bool, quiet: bool
 ) -> int:
     from rollsim.simulator import judge_report
 

@@ -15,7 +15,7 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="All that is random comes from it.")] = 0,
     replications: Annotated[int, typer.Option(min=1, metavar="N", help="Runs with seeds from --seed on.")] = 1,
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Say what the invariants found; exit 1 if one is broken.")
     ] = False,
@@ -43,7 +43,11 @@ def run(
         _print_config(loaded.model_dump(mode="json"), as_json=as_json)
         return
     setups = simulate.replications(loaded, config, seed, replications)
-    targets = [None if out is None else simulate.replication_path(out, i, replications) for i in range(replications)]
+    if out == "":
+        check_target(out)
+    targets = [
+        None if out is None else simulate.replication_path(Path(out), i, replications) for i in range(replications)
+    ]
     for target in targets:
         if target is not None:
             check_target(target)
