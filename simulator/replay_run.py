@@ -83,7 +83,7 @@ def prepare(
             requests = read_requests(traces[0])
     with _gathering(faults):
         if profile is not None:
-            loaded = load_profile(profile)
+            loaded = load_profile(profile, "--profile")
     with _gathering(faults):
         if out is not None:
             check_target(out)

@@ -193,7 +193,7 @@ def test_faults_of_all_inputs_come_at_once(rollsim, tmp_path):
     )
     faults = json.loads(err)["faults"]
     assert code == 2
-    assert [fault["file"] for fault in faults] == ["--replicas", str(tmp_path / "t.csv"), "profile", str(tmp_path)]
+    assert [fault["file"] for fault in faults] == ["--replicas", str(tmp_path / "t.csv"), "--profile", str(tmp_path)]
 
 
 def test_all_recordings_are_equal_in_every_step(rollsim):
