@@ -235,7 +235,8 @@ def _groups(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
     none = absent | (values == -1)
     if (none | (number & (np.abs(values) <= _EXACT))).all():
         return np.where(none, -1, values).astype(np.int64)
-    codes = pc.if_else(pa.array(none), pa.scalar(None, array.type), array).dictionary_encode().indices
+    named = pc.if_else(pa.array(none), pa.scalar(None, array.type), array)  # pyright: ignore[reportAttributeAccessIssue]
+    codes = named.dictionary_encode().indices
     return pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 

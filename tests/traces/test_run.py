@@ -41,6 +41,11 @@ def folder(tmp_path):
     return tmp_path / "run"
 
 
+def beside(repository) -> dict[str, str]:
+    """Environment of a process that can import the tests."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(repository), os.environ.get("PYTHONPATH", "")])}
+
+
 def faults_of(folder) -> str:
     with pytest.raises(BadInput) as caught:
         Run.open(folder)
@@ -119,8 +124,9 @@ def test_a_killed_writer_leaves_no_run_and_the_next_one_cleans_up(tmp_path, repo
         "writer._write_table = lambda f, t: write(f, t) if f.stem != 'ledger' else os.kill(os.getpid(), 9)\n"
         "writer.write_run(sys.argv[1], tables(), {}, {})"
     )
-    environment = os.environ | {"PYTHONPATH": str(repository)}
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], env=environment, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], env=beside(repository), timeout=60, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "run").exists()
     assert len(list(tmp_path.iterdir())) == 1
@@ -158,9 +164,8 @@ def test_an_older_run_is_never_lost_when_its_successor_is_killed(
     folder, tmp_path, repository, monkeypatch, moment, seed
 ):
     """Old or new stands there; without a system call to exchange folders the next writer brings the old one back."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository), os.environ.get("PYTHONPATH", "")])}
     code = KILLED.format(moment=moment)
-    done = subprocess.run([sys.executable, "-c", code, str(folder)], env=environment, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], env=beside(repository), timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     assert folder.exists() == (seed is not None)
     if seed is not None:
