@@ -195,7 +195,7 @@ def _arrivals(
         notes.append(f"arrivals are the dates of column {column!r}, counted from the earliest")
         faults.add(absent, column, "no value", "a date and time")
         faults.add(malformed, column, "not a date and time", "2024-05-10 00:00:00.009930, also with T and zone", array)
-        faults.add(seconds > MAX_SPAN_S, column, "too late", f"up to {MAX_SPAN_S:.0e} s after the earliest", array)
+        faults.add(seconds > MAX_SPAN_S, column, "too late", f"up to {MAX_SPAN_S:,.0f} s after the earliest", array)
         return seconds
     values, absent, malformed = numbers(array)
     usable = ~(absent | malformed)
@@ -216,7 +216,7 @@ def _arrivals(
         faults.add(no_clock, column, "too large for a clock time", "seconds; milliseconds in a column *_ms", array)
         values = np.where(finite & ~no_clock, values - values[finite].min(), 0.0)
     late = values - values[finite].min(initial=np.inf) > MAX_SPAN_S
-    faults.add(late, column, "too late", f"up to {MAX_SPAN_S:.0e} s after the earliest", array)
+    faults.add(late, column, "too late", f"up to {MAX_SPAN_S:,.0f} s after the earliest", array)
     return values
 
 
