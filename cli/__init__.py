@@ -1,5 +1,6 @@
 """The command line: one file per command, no logic. Results on stdout, everything else on stderr.
 
+start       What the program calls.
 app         Assembles the commands; imports nothing heavy.
 console     Output (tables, JSON, progress) and the exit codes.
 doctor      `rollsim doctor`: what is installed, and whether it works.
@@ -12,5 +13,5 @@ show        `rollsim show`: a run folder as text.
 compare     `rollsim compare`: two runs, paired.
 replay      `rollsim replay`: a trace of requests, or engine recordings, through a calibrated engine.
 
-Exit codes: 0 done, 1 the world failed, 2 bad input, 3 validation outside tolerance.
+Exit codes: 0 done, 1 the world failed or the machine did, 2 bad input, 3 validation outside tolerance, 130 interrupted.
 """

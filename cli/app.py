@@ -15,7 +15,8 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__
 app = typer.Typer(
     name="rollsim",
     help="Simulate LLM reinforcement-learning post-training clusters.",
-    epilog="Exit codes: 0 done, 1 the world failed, 2 bad input, 3 validation outside tolerance.",
+    epilog="Exit codes: 0 done, 1 the world failed (or the machine: disk, memory), 2 bad input, 3 validation outside "
+    "tolerance, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -59,9 +60,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         The words after the program's name; None takes those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(words)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        code = console.EXIT_INTERRUPTED
+    except (OSError, MemoryError) as error:
+        console.machine_failed(error)
+        code = console.EXIT_WORLD_FAILED
+    if code == console.EXIT_INTERRUPTED:
+        console.note("interrupted")
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    """Run the command; Typer itself turns an interrupt into the exit code of one."""
     as_json = "--json" in words
     try:
-        sys.exit(app(args=words, prog_name="rollsim", standalone_mode=False))
+        return app(args=words, prog_name="rollsim", standalone_mode=False) or console.EXIT_DONE
     except BadInput as error:
         console.bad_input(error, as_json)
     except _USAGE_ERROR as error:
@@ -69,7 +86,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
             console.bad_input(BadInput(Fault("command line", message=error.format_message())), as_json)
         else:
             error.show()
-    except typer.Abort:
-        console.note("aborted")
-        sys.exit(console.EXIT_WORLD_FAILED)
-    sys.exit(console.EXIT_BAD_INPUT)
+    return console.EXIT_BAD_INPUT

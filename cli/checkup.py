@@ -113,12 +113,14 @@ def _version_or_none(name: str) -> str | None:
 
 def _kernel() -> Iterator[Finding]:
     """Tell whether the kernel is compiled, and whether its cache can be written."""
-    from rollsim.simulator.kernel import cache_state
+    from rollsim.simulator.kernel import ENTRY_POINTS, cache_state
 
-    state = cache_state()
-    folder = Path(str(state["folder"]))
-    ready = "compiled" if state["compiled"] else "not compiled yet, the first run does it"
-    yield Finding("kernel", f"{ready}; cache {folder}", value={"compiled": state["compiled"], "folder": str(folder)})
+    states = {work: cache_state(work) for work in ENTRY_POINTS}
+    folder = Path(str(states["run"]["folder"]))
+    absent = [work for work, state in states.items() if not state["compiled"]]
+    ready = f"not compiled yet for: {', '.join(absent)}; the first use does it" if absent else "compiled"
+    value = {"compiled": not absent, "not_compiled": absent, "folder": str(folder)}
+    yield Finding("kernel", f"{ready}; cache {folder}", value=value)
     place = _nearest_existing(folder)
     try:
         with tempfile.TemporaryFile(dir=place):

@@ -32,7 +32,7 @@ def show(
     from rollsim.simulator.profile_report import show_text
     from rollsim.simulator.profile_store import load_profile
 
-    loaded = load_profile(profile)
+    loaded = load_profile(profile, "NAME")
     console.emit(loaded.model_dump(mode="json"), as_json, lambda: [show_text(loaded)])
 
 

@@ -1,11 +1,10 @@
 """`rollsim replay`: a trace of requests through a calibrated engine, or engine recordings through the compiled one."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollsim.cli.console import EXIT_DONE, EXIT_OUTSIDE_TOLERANCE, Json, Quiet, emit, note, progress
+from rollsim.cli.console import EXIT_DONE, EXIT_OUTSIDE_TOLERANCE, Json, Quiet, emit, note, progress, ready_kernel
 
 if TYPE_CHECKING:
     from rollsim.simulator.engine_options import EngineOptions
@@ -45,7 +44,7 @@ def replay(
         int | None, typer.Option(metavar="N", help="Most tokens of one request in a step; 0 is off.")
     ] = None,
     server: Annotated[bool, typer.Option("--server", help="Defaults of vLLM's server, not those of LLM().")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
     recording: Annotated[
         bool, typer.Option("--recording", help="The arguments are engine recordings (.json, .tar.xz); no profile.")
     ] = False,
@@ -85,12 +84,16 @@ def replay(
 
 
 def _replay_trace(
-    inputs: list[str], profile: str | None, options: "EngineOptions", out: Path | None, *, as_json: bool, quiet: bool
+    inputs: list[str], profile: str | None, options: "EngineOptions", out: str | None, *, as_json: bool, quiet: bool
 ) -> int:
     from rollsim.simulator import replay_report, replay_run
 
     prepared = replay_run.prepare(inputs, profile, options, out)
-    _note_compilation(quiet)
+    unused = prepared.trace.unused_columns
+    if unused:
+        columns = f"{len(unused)} column{'s' if len(unused) > 1 else ''}"
+        note(f"{prepared.trace.path}: {columns} not used: {', '.join(unused)}", quiet)
+    ready_kernel("replay", quiet)
     with progress("replaying", replay_run.work(prepared), quiet) as done:
         outcome = replay_run.execute(prepared, done)
     if out is not None:
@@ -101,21 +104,13 @@ def _replay_trace(
 
 
 def _replay_recordings(
-    inputs: list[str], profile: str | None, options: "EngineOptions", out: Path | None, *, as_json: bool, quiet: bool
+    inputs: list[str], profile: str | None, options: "EngineOptions", out: str | None, *, as_json: bool, quiet: bool
 ) -> int:
     from rollsim.simulator import judge_report
 
     recordings = judge_report.read_all(inputs, profile, options, out)
-    _note_compilation(quiet)
+    ready_kernel("recordings", quiet)
     with progress("replaying", len(recordings), quiet) as done:
         document = judge_report.judge(recordings, done)
     emit(document, as_json, lambda: [judge_report.text(document)])
     return EXIT_OUTSIDE_TOLERANCE if document["different"] else EXIT_DONE
-
-
-def _note_compilation(quiet: bool) -> None:
-    from rollsim.simulator.kernel import compile_notice
-
-    text = compile_notice()
-    if text:
-        note(text, quiet)

@@ -1,11 +1,10 @@
 """`rollsim run`: a config through the whole loop."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rollsim.cli.console import EXIT_DONE, EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress
+from rollsim.cli.console import EXIT_DONE, EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress, ready_kernel
 
 
 def run(
@@ -15,7 +14,7 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="All that is random comes from it.")] = 0,
     replications: Annotated[int, typer.Option(min=1, metavar="N", help="Runs with seeds from --seed on.")] = 1,
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Say what the invariants found; exit 1 if one is broken.")
     ] = False,
@@ -43,7 +42,7 @@ def run(
         return
     setups = simulate.replications(loaded, config, seed, replications)
     folders = simulate.run_folders(out, replications)
-    _note_compilation(quiet)
+    ready_kernel("run", quiet)
     documents, findings = [], []
     wall_s = 0.0
     steps = loaded.train.steps
@@ -82,10 +81,3 @@ def _print_config(document: dict[str, object], *, as_json: bool) -> None:
     import yaml
 
     typer.echo(yaml.safe_dump(document, sort_keys=False).rstrip())
-
-
-def _note_compilation(quiet: bool) -> None:
-    from rollsim.simulator.kernel import compile_notice
-
-    if text := compile_notice():
-        note(text, quiet)

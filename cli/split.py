@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rollsim.cli.console import EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress, table
+from rollsim.cli.console import EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress, ready_kernel, table
 
 
 def split(
@@ -28,13 +28,11 @@ def split(
     rollsim split example:async cluster.gpus=32 --replications 3
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from rollsim.simulator import simulate, split_report
-    from rollsim.simulator.kernel import compile_notice
     from rollsim.simulator.split import run_splits, splits
     from rollsim.simulator.world_failed import WorldFailed
 
     loaded = simulate.load(config, overrides or (), shares=False)
-    if text := compile_notice():
-        note(text, quiet)
+    ready_kernel("run", quiet)
     with progress("splits", len(splits(loaded)), quiet) as shown:
         try:
             document = run_splits(loaded, config, seed, replications, shown)

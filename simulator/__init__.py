@@ -1,6 +1,6 @@
 """The world: profiles and costs, the compiled replica kernel, the loop of rollout and training, and replays.
 
-kernel             The compiled engine.
+kernel             The compiled engine; `warm_up` compiles what a kind of work calls of it.
 replica            One engine in the world: touches at any time, looking without a trace.
 limits             What vLLM calls its scheduler and cache configuration.
 engine_options     Limits from a profile and what the user sets, refused where vLLM refuses it.
@@ -52,7 +52,7 @@ trust_report       Its part on what is fitted, assumed, extrapolated.
 comparison_report  Two runs compared, as JSON and text.
 wording            Numbers and bars of all reports.
 recording          Recordings of a real engine's steps.
-recording_faults   What can be wrong with one.
+recording_faults   What can be wrong with one; `recording_rules` what each field may hold.
 recorded_run       A recorded workload, given to an engine step by step.
 stepped            What an engine must offer for that.
 stepped_replica    The compiled replica as such an engine.

@@ -6,7 +6,7 @@ Source of the rules: vLLM 0.32.0, ``config/scheduler.py``, ``engine/arg_utils.py
 from dataclasses import dataclass, replace
 
 from rollsim.simulator import facts, memory
-from rollsim.simulator.limits import EngineLimits
+from rollsim.simulator.limits import EngineLimits, most_seqs
 from rollsim.simulator.profile import Profile
 from rollsim.traces.errors import BadInput, Fault, closest
 
@@ -177,6 +177,11 @@ def _refusals(limits: EngineLimits, kv_how: str) -> list[Fault]:
         threshold = limits.long_prefill_token_threshold
         allowed = f"at most max_model_len = {longest}"
         faults.append(Fault("--long-prefill-token-threshold", given=threshold, allowed=allowed, message="too large"))
+    most = most_seqs(longest, limits.block_size, limits.lockstep_ranks)
+    if limits.prefix_caching and limits.max_num_seqs > most:
+        allowed = f"up to {most} with this max_model_len and block_size; or --no-enable-prefix-caching"
+        message = "more blocks than can be followed"
+        faults.append(Fault("--max-num-seqs", given=limits.max_num_seqs, allowed=allowed, message=message))
     if limits.num_blocks * limits.block_size < longest:
         needed = -(-longest // limits.block_size)
         held = limits.num_blocks * limits.block_size

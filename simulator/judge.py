@@ -56,8 +56,8 @@ class Comparison:
 
     Attributes
     ----------
-    steps
-        Steps recorded.
+    steps, preemptions
+        Recorded, all of them.
     equal_steps
         Steps from the start that are equal.
     difference
@@ -116,7 +116,7 @@ def replay_recording(recording: Recording, engine: SteppedEngine) -> Comparison:
         is_async=recording.is_async,
         steps=len(recording.rows),
         equal_steps=k,
-        preemptions=run.preempted_total,
+        preemptions=recording.preemptions,
         difference=difference,
         requests=requests,
     )

@@ -3,13 +3,14 @@
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
 from rollsim.simulator.engine_options import EngineOptions
 from rollsim.simulator.judge import Comparison, Pair, replay_recording
 from rollsim.simulator.recording import Recording, read_recordings
+from rollsim.simulator.replica import unfit
 from rollsim.simulator.stepped_replica import SteppedReplica
 from rollsim.traces.errors import BadInput, Fault
 
@@ -40,7 +41,7 @@ def read_all(
     BadInput
         With the faults of all files and options.
     """
-    given = {"--profile": profile, "--out": out} | (options.given() if options else {})
+    given = {"--profile": profile, "--out": out and os.fspath(out)} | (options.given() if options else {})
     message = "cannot go with --recording: a recording holds the limits of its engine, and takes no time"
     faults = [Fault(name, given=value, message=message) for name, value in given.items() if value is not None]
     if not paths:
@@ -70,15 +71,15 @@ def judge(recordings: Iterable[Recording], progress: Callable[[float], None] | N
     Raises
     ------
     BadInput
-        If a recording holds a request that can never fit the engine it was made on.
+        Names every request, of all recordings, that can never fit the engine it was made on.
     """
+    recordings = list(recordings)
+    faults = [fault for recording in recordings for fault in _unfit(recording)]
+    if faults:
+        raise BadInput(faults)
     rows = []
     for done, recording in enumerate(recordings, start=1):
-        try:
-            comparison = replay_recording(recording, SteppedReplica(recording.limits))
-        except BadInput as error:
-            raise BadInput([replace(fault, file=recording.name) for fault in error.faults]) from error
-        rows.append(_row(comparison))
+        rows.append(_row(replay_recording(recording, SteppedReplica(recording.limits))))
         if progress is not None:
             progress(done)
     equal = sum(row["equal"] for row in rows)
@@ -89,6 +90,17 @@ def judge(recordings: Iterable[Recording], progress: Callable[[float], None] | N
         "different": len(rows) - equal,
         "recordings": rows,
     }
+
+
+def _unfit(recording: Recording) -> Iterable[Fault]:
+    drafts: dict[str, int] = {}
+    for step in recording.speculation or ():
+        for id, speculation in step.items():
+            drafts[id] = max(drafts.get(id, 0), speculation.drafts)
+    for request in recording.requests:
+        reason = unfit(recording.limits, request.prompt_tokens, request.output_tokens, drafts.get(request.id, 0))
+        if reason is not None:
+            yield Fault(recording.name, f"requests: {request.id}", message=reason)
 
 
 def _row(comparison: Comparison) -> dict[str, Any]:

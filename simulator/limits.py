@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
+# Tokens per decode step of one sequence: the kernel counts progress in whole 1/1024 tokens, 32 bits wide.
+MAX_RATE = 1024
+# What the prefix cache follows: one hold for each block of each running sequence. This many take 3 GB.
+_MAX_HOLDS = 2**28
+
 
 @dataclass(frozen=True)
 class EngineLimits:
@@ -56,3 +61,9 @@ class EngineLimits:
     async_scheduling: bool = False
     num_speculative_tokens: int = 0
     lockstep_ranks: int = 1
+
+
+def most_seqs(max_model_len: int, block_size: int, lockstep_ranks: int = 1) -> int:
+    """Largest max_num_seqs for which all blocks of all running sequences can be followed by the prefix cache."""
+    blocks = -(-max_model_len // block_size) + 1
+    return _MAX_HOLDS // (blocks * lockstep_ranks)

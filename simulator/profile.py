@@ -1,5 +1,6 @@
 """A profile: the fitted cost model of one model on one GPU type, with where it came from and how wrong it is."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -147,5 +148,10 @@ class Profile(parts.Part):
         ]
 
     def write(self, path: Path) -> None:
-        """Write the profile as JSON that `load_profile` reads back to an equal profile."""
-        path.write_text(self.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
+        """Write the profile, whole or not at all, as JSON that `load_profile` reads back to an equal profile."""
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        try:
+            partial.write_text(self.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)

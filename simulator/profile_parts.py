@@ -19,12 +19,14 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _same_length_and_rising(part: P, keys: tuple[float, ...], columns: tuple[str, ...]) -> P:
+def _same_length_and_rising(part: P, key: str, columns: tuple[str, ...]) -> P:
+    keys = getattr(part, key)
     for column in columns:
         if len(getattr(part, column)) != len(keys):
-            raise ValueError(f"{column}: {len(getattr(part, column))} values for {len(keys)} keys")
-    if any(later <= earlier for earlier, later in itertools.pairwise(keys)):
-        raise ValueError("the first column must increase strictly")
+            raise ValueError(f"{column}: {len(getattr(part, column))} values for {len(keys)} of {key}")
+    for i, (earlier, later) in enumerate(itertools.pairwise(keys)):
+        if later <= earlier:
+            raise ValueError(f"{key} must increase strictly, but [{i}] is {earlier} and [{i + 1}] is {later}")
     return part
 
 
@@ -103,7 +105,7 @@ class DecodeTable(Part):
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
-        return _same_length_and_rising(self, self.batch, ("dense_s", "kv_read_s"))
+        return _same_length_and_rising(self, "batch", ("dense_s", "kv_read_s"))
 
 
 class PrefillTable(Part):
@@ -115,7 +117,7 @@ class PrefillTable(Part):
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
-        return _same_length_and_rising(self, self.tokens, ("dense_s",))
+        return _same_length_and_rising(self, "tokens", ("dense_s",))
 
 
 class ContextFunction(Part):
@@ -127,9 +129,11 @@ class ContextFunction(Part):
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
-        if not 1 <= len(self.knots) <= MAX_CONTEXT_KNOTS or self.knots[0] != 0:
-            raise ValueError(f"knots: the first must be 0 and there may be 1 to {MAX_CONTEXT_KNOTS}")
-        return _same_length_and_rising(self, self.knots, ("slopes", "offsets"))
+        if not 1 <= len(self.knots) <= MAX_CONTEXT_KNOTS:
+            raise ValueError(f"knots: {len(self.knots)} given, there may be 1 to {MAX_CONTEXT_KNOTS}")
+        if self.knots[0] != 0:
+            raise ValueError(f"knots: the first must be 0, given {self.knots[0]}")
+        return _same_length_and_rising(self, "knots", ("slopes", "offsets"))
 
 
 class Costs(Part):
@@ -267,7 +271,8 @@ class Bias(Part):
     @model_validator(mode="after")
     def _order(self) -> Self:
         if not -1 < self.p10 <= self.median <= self.p90:
-            raise ValueError("must hold -1 < p10 <= median <= p90")
+            given = f"given {self.p10}, {self.median}, {self.p90}"
+            raise ValueError(f"must hold -1 < p10 <= median <= p90, {given}")
         return self
 
 

@@ -22,13 +22,15 @@ def list_profiles(containing: str = "") -> list[str]:
     return chosen
 
 
-def load_profile(name_or_path: str | Path) -> Profile:
+def load_profile(name_or_path: str | Path, given_by: str = "profile") -> Profile:
     """Read a profile.
 
     Parameters
     ----------
     name_or_path : str or Path
         Name of a shipped profile, or a path: something that ends in .json or holds a path separator.
+    given_by : str
+        What the user set to it: flag, argument or key, for the fault of an unknown name.
 
     Raises
     ------
@@ -41,7 +43,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
         if not path.is_file():
             names = list_profiles()
             allowed = f"one of the {len(names)} shipped profiles (rollsim profiles list) or a path to a .json file"
-            raise BadInput(Fault("profile", "", text, allowed, closest(text, names), "unknown profile"))
+            raise BadInput(Fault(given_by, "", text, allowed, closest(text, names), "unknown profile"))
     else:
         path = Path(name_or_path)
     return parse_profile(_read(path), text)
@@ -54,16 +56,24 @@ def parse_profile(text: str, file: str) -> Profile:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise BadInput(Fault(file, place, message=f"not JSON: {error.msg}")) from None
+    except RecursionError:
+        raise BadInput(Fault(file, message="not a profile: nested too deeply")) from None
+    except ValueError:
+        raise BadInput(Fault(file, message="not a profile: a number of thousands of digits")) from None
     if not isinstance(data, dict):
         raise BadInput(Fault(file, "$", type(data).__name__, "an object", message="not a profile"))
-    if data.get("schema_version") != SCHEMA_VERSION:
-        given = data.get("schema_version")
-        message = "missing" if given is None else "unknown schema version"
-        raise BadInput(Fault(file, "$.schema_version", given, str(SCHEMA_VERSION), message=message))
+    faults = []
+    version = data.get("schema_version")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        message = "missing" if version is None else "unknown schema version"
+        faults.append(Fault(file, "$.schema_version", version, str(SCHEMA_VERSION), message=message))
     try:
-        return Profile.model_validate(data)
+        profile = Profile.model_validate(data | {"schema_version": SCHEMA_VERSION})
     except ValidationError as error:
-        raise BadInput(model_faults(error, Profile, file, "$")) from None
+        raise BadInput(faults + model_faults(error, Profile, file, "$")) from None
+    if faults:
+        raise BadInput(faults)
+    return profile
 
 
 def _read(path: Path) -> str:
@@ -72,5 +82,7 @@ def _read(path: Path) -> str:
     except FileNotFoundError:
         siblings = [str(other) for other in path.parent.glob("*.json")]
         raise BadInput(Fault(str(path), closest=closest(path, siblings), message="no such file")) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(Fault(str(path), message=f"cannot be read: {error}")) from None
+    except OSError as error:
+        raise BadInput(Fault(str(path), message=f"cannot be read: {error.strerror}")) from None
+    except UnicodeDecodeError as error:
+        raise BadInput(Fault(str(path), f"byte {error.start}", message="not UTF-8 text")) from None

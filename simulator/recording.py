@@ -7,6 +7,7 @@ one row of counters per step, and what became of every request.
 import json
 import lzma
 import tarfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +98,11 @@ class Recording:
     speculation: tuple[Mapping[str, Speculation], ...] | None
     results: Mapping[str, Mapping[str, Any]]
 
+    @property
+    def preemptions(self) -> int:
+        """Preemptions in all."""
+        return self.rows[-1][self.columns.index("preempted_total")] if self.rows else 0
+
 
 def read_recordings(path: str | Path) -> list[Recording]:
     """Read a recording, or all recordings of a tar archive in the order of their names.
@@ -114,9 +120,10 @@ def read_recordings(path: str | Path) -> list[Recording]:
     path = Path(path)
     try:
         documents = list(_archive_members(path)) if ".tar" in path.suffixes else [(path.name, path.read_bytes())]
-    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise BadInput(Fault(str(path), message=f"cannot be read: {reason}")) from error
+    except (OSError, tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
+        if reason := getattr(error, "strerror", None):
+            raise BadInput(Fault(str(path), message=f"cannot be read: {reason}")) from error
+        raise BadInput(Fault(str(path), message="damaged, cut off or not a tar archive")) from error
     recordings: list[Recording] = []
     faults: list[Fault] = []
     for name, content in documents:
@@ -157,6 +164,8 @@ def parse_recording(content: bytes, name: str) -> Recording:
         raise BadInput(Fault(name, place, message=f"not JSON: {error.msg}")) from error
     except RecursionError as error:
         raise BadInput(Fault(name, message="not a recording: nested too deeply")) from error
+    except ValueError as error:
+        raise BadInput(Fault(name, message="not a recording: a number of thousands of digits")) from error
     faults = find_faults(document, name, (SYNC_COLUMNS, ASYNC_COLUMNS))
     if faults:
         raise BadInput(faults)

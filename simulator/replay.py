@@ -27,7 +27,7 @@ class Replayed:
     tables
         ``rollouts``, ``gauges`` and ``ledger``.
     span_s
-        From time 0 to the last token of all replicas [s].
+        From the first arrival to the last token of all replicas [s].
     events, steps
         Batch changes that the kernel computed, and engine steps that they stand for.
     max_batch, max_kv_tokens, max_step_tokens
@@ -135,12 +135,16 @@ def replay(
         )
     }  # fmt: skip
     fields = ("admit_s", "first_token_s", "finish_s", "out", "preemptions", "cached", "recomputed")
-    engines = np.empty(replicas, state.ENGINE)
-    gauges = []
+    engines = np.zeros(replicas, state.ENGINE)
+    gauges = {}
     tables = state.tables(cost)
     idle = state.allocate(limits, tables, 0)
     s = state.allocate(limits, tables, int(np.diff(bounds).max()))
-    for i in range(replicas):
+    dealt = np.diff(bounds) > 0
+    # The engines' clock begins at the first arrival: what went before is nobody's time, and would cost it digits.
+    first_s = float(trace.arrival_s[0])
+    arrival_s = trace.arrival_s - first_s
+    for i in np.flatnonzero(dealt).tolist():
         chosen = order[bounds[i] : bounds[i + 1]]
         slots = slice(len(chosen))
         state.restart(s, idle, len(chosen))
@@ -149,22 +153,23 @@ def replay(
         requests["priority"], requests["rank"] = priority[chosen], rank[chosen]
         parent = parents(trace.group[chosen])
         requests["parent"], requests["shared"] = parent, np.where(parent < 0, 0, trace.prompt_tokens[chosen])
-        loop.feed(s, trace.arrival_s[chosen], 0)
+        loop.feed(s, arrival_s[chosen], 0)
         for column, field in zip(columns.values(), fields, strict=True):
             column[chosen] = requests[field]
         engines[i] = s.engine[0]
-        gauges.append(s.gauge[: engines[i]["gauge_n"]].copy())
+        gauges[i] = s.gauge[: engines[i]["gauge_n"]].copy()
         if progress is not None:
             progress(int(bounds[i + 1]))
-    span_s = float(engines["now_s"].max())
+    for name in ("t_start_s", "t_first_token_s", "t_end_s"):
+        columns[name] += first_s
     rollouts = build("rollouts", _rollouts(trace, limits, replica, columns))
     return Replayed(
         tables={
             "rollouts": rollouts,
-            "gauges": _gauges(gauges, limits),
-            "ledger": _ledger(engines, np.diff(bounds) > 0, gpus_per_replica),
+            "gauges": _gauges(gauges, limits, first_s),
+            "ledger": _ledger(engines, dealt, gpus_per_replica),
         },
-        span_s=span_s,
+        span_s=float(engines["now_s"].max()),
         events=int(engines["events"].sum()),
         steps=int(engines["step"].sum()),
         max_batch=int(engines["max_batch"].max()),
@@ -195,13 +200,13 @@ def _rollouts(
     }
 
 
-def _gauges(gauges: list[np.ndarray], limits: EngineLimits) -> pa.Table:
-    rows = np.concatenate(gauges)
+def _gauges(gauges: dict[int, np.ndarray], limits: EngineLimits, first_s: float) -> pa.Table:
+    rows = np.concatenate(list(gauges.values()))
     return build(
         "gauges",
         {
-            "t_s": rows["t_s"],
-            "replica": np.repeat(np.arange(len(gauges)), [len(g) for g in gauges]),
+            "t_s": rows["t_s"] + first_s,
+            "replica": np.repeat(list(gauges), [len(g) for g in gauges.values()]),
             "running": rows["running"],
             "waiting": rows["waiting"],
             "kv_used_blocks": rows["blocks"],
@@ -212,7 +217,7 @@ def _gauges(gauges: list[np.ndarray], limits: EngineLimits) -> pa.Table:
 
 
 def _ledger(engines: np.ndarray, dealt: np.ndarray, gpus: int) -> pa.Table:
-    """GPU-seconds of the rollout pool, from time 0 to the last token of all replicas.
+    """GPU-seconds of the rollout pool, from the first arrival to the last token of all replicas.
 
     Idle is the remainder, so that the rows add up to GPUs x span (INV-1). A remainder within the rounding of the sums
     is no idleness: it goes to decode.
@@ -220,7 +225,7 @@ def _ledger(engines: np.ndarray, dealt: np.ndarray, gpus: int) -> pa.Table:
     Parameters
     ----------
     engines
-        ENGINE records at the end, one a replica.
+        ENGINE records at the end, one a replica; their clocks began at the first arrival.
     dealt
         Whether a replica was dealt any request.
     gpus

@@ -21,8 +21,14 @@ def _inputs(document: dict[str, Any]) -> list[str]:
     trace, profile, engine = document["trace"], document["profile"], document["engine"]
     limits = engine["limits"]
     groups = f" in {trace['groups']:,} groups" if trace["groups"] else ""
-    last_s = trace["last_arrival_s"]
-    arrivals = f"arriving until {number(last_s)} s" if last_s > 0 else "all at 0 s"
+    first_s, last_s = trace["first_arrival_s"], trace["last_arrival_s"]
+    arrivals = f"all at {number(last_s)} s"
+    if last_s > first_s:
+        arrivals = (
+            f"arriving until {number(last_s)} s"
+            if first_s == 0
+            else f"arriving {number(first_s)} to {number(last_s)} s"
+        )
     kv_tokens = limits["num_blocks"] * limits["block_size"]
     rows = {
         "trace": f"{trace['path']}: {trace['requests']:,} requests{groups}, {arrivals}; "
@@ -60,12 +66,12 @@ def _answer(document: dict[str, Any]) -> list[str]:
         known = [] if bias is None else [bias[key][name] for name in ("low", "median", "high")]
         cells = "".join(f"{number(value):>10}" for value in known)
         lines.append(f"{what:<22}{number(kpis[key]):>11}{'':>17}{cells}")
-    recomputed = si(kpis["recomputed_tokens"])
+    recomputed, preempted = si(kpis["recomputed_tokens"]), f"{kpis['preempted_trajectories']:,}"
     lines += [
         f"{'  per GPU':<22}{number(kpis['output_tokens_per_gpu_s']):>11}",
         f"{'requests per s':<22}{number(kpis['requests_per_s']):>11}",
         f"{'prompt tokens cached':<22}{percent(kpis['cached_share']):>11}",
-        f"{'preemptions':<22}{kpis['preemptions']:>11,}  of {kpis['preempted_trajectories']:,} requests",
+        f"{'preemptions':<22}{kpis['preemptions']:>11,}  in {preempted} of {kpis['trajectories']:,} requests",
         f"{'tokens recomputed':<22}{recomputed:>11}  {percent(kpis['recomputed_share'])} of all tokens prefilled",
     ]
     if kpis["truncated"]:

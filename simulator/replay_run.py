@@ -15,6 +15,7 @@ from rollsim.simulator.engine_options import Engine, EngineOptions, check_values
 from rollsim.simulator.profile import Profile
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.replay import Replayed, check_fit, replay
+from rollsim.simulator.warm_up import warm_up
 from rollsim.traces.errors import BadInput, Fault, gathering
 from rollsim.traces.kpis import kpis
 from rollsim.traces.requests import RequestTrace, read_requests
@@ -81,7 +82,7 @@ def prepare(
             requests = read_requests(traces[0])
     with gathering(faults):
         if profile is not None:
-            loaded = load_profile(profile)
+            loaded = load_profile(profile, "--profile")
     with gathering(faults):
         if out is not None:
             check_target(out)
@@ -102,6 +103,7 @@ def work(prepared: Prepared) -> int:
 
 def execute(prepared: Prepared, progress: Progress | None = None) -> Outcome:
     """Run the replay, and again with the costs scaled to the ends of the bias band where arrivals make that matter."""
+    warm_up("replay")
     began_s = time.perf_counter()
     result = _replay(prepared, prepared.cost, 0, progress)
     scaled = {1.0: result.span_s}
@@ -149,8 +151,8 @@ def _factors(prepared: Prepared) -> tuple[float, ...]:
 
 
 def _rerun_factors(prepared: Prepared) -> tuple[float, ...]:
-    """Factors that need a run of their own: if all requests arrive at 0, the schedule does not depend on the scale."""
-    return _factors(prepared) if prepared.trace.arrival_s[-1] > 0 else ()
+    """Factors that need a run of their own: if all requests arrive at once, the scale does not change the schedule."""
+    return _factors(prepared) if prepared.trace.arrival_s[-1] > prepared.trace.arrival_s[0] else ()
 
 
 def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) -> dict[str, Any]:
@@ -171,8 +173,10 @@ def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) 
             "groups": groups,
             "prompt_tokens": int(trace.prompt_tokens.sum()),
             "output_tokens": int(trace.output_tokens.sum()),
+            "first_arrival_s": float(trace.arrival_s[0]),
             "last_arrival_s": float(trace.arrival_s[-1]),
             "notes": list(trace.notes),
+            "unused_columns": list(trace.unused_columns),
         },
         "profile": {
             "name": profile.name,
@@ -193,7 +197,7 @@ def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) 
             "notes": notes,
         },
         "kpis": numbers.document(),
-        "timeline": [part.document() for part in timeline(result.tables["gauges"])],
+        "timeline": [part.document() for part in timeline(result.tables["gauges"], replicas=options.replicas)],
         "bias": _bias(prepared, result, numbers.output_tokens, scaled),
         "outside_range": _outside(prepared, result),
         "claims": [claim.model_dump() for claim in profile.claims],
@@ -209,8 +213,7 @@ def _bias(
     band = prepared.profile.bias_band()
     if band is None:
         return None
-    first_s = float(prepared.trace.arrival_s[0])
-    makespans = [scaled.get(factor, result.span_s * factor) - first_s for factor in _factors(prepared)]
+    makespans = [scaled.get(factor, result.span_s * factor) for factor in _factors(prepared)]
     names = ("low", "median", "high")
     return asdict(band) | {
         "makespan_s": dict(zip(names, makespans, strict=True)),

@@ -8,10 +8,9 @@ import numpy as np
 
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.kernel import decode, loop, state, touches
-from rollsim.simulator.limits import EngineLimits
+from rollsim.simulator.limits import MAX_RATE, EngineLimits
 from rollsim.traces.errors import BadInput, Fault
 
-MAX_RATE = 1024
 _FOREVER = 1 << 62
 
 
@@ -105,9 +104,9 @@ class Replica:
         """Start of the next step [s]."""
         return float(self.arrays.engine[0]["now_s"])
 
-    def _run(self, until_s: float, max_ends: int = _FOREVER, max_steps: int = _FOREVER) -> int:
+    def _run(self, until_s: float, max_steps: int = _FOREVER) -> int:
         while True:
-            reason = loop.run(self.arrays, float(until_s), max_ends, max_steps)
+            reason = loop.run(self.arrays, float(until_s), _FOREVER, max_steps)
             if reason != loop.LOG_FULL:
                 return reason
             self.arrays = state.lengthen_spans(self.arrays)
@@ -123,10 +122,6 @@ class Replica:
     def run_steps(self, n: int) -> None:
         """Take at most n steps."""
         self._run(math.inf, max_steps=n)
-
-    def run_to_end(self) -> None:
-        """Work until the next request ends."""
-        self._run(math.inf, max_ends=1)
 
     def ended(self) -> list[Hashable]:
         """Requests that finished since the last call, in order."""

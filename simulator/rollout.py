@@ -10,9 +10,11 @@ import numpy as np
 from rollsim.policies.base import Prompt, Unit, Waiting
 from rollsim.policies.early_stop_never import Never
 from rollsim.policies.migration_none import Stay
-from rollsim.simulator import answers, groups
+from rollsim.simulator import answers
 from rollsim.simulator.groups import Groups
+from rollsim.simulator.kernel import groups as kernel
 from rollsim.simulator.kernel.jit import bind
+from rollsim.simulator.kernel.state import readable
 from rollsim.simulator.new_rows import NewRows
 from rollsim.simulator.pool import Pool
 from rollsim.simulator.setup import Setup
@@ -57,10 +59,10 @@ class Rollout:
         self._final: list[tuple[float, int]] = []
         self._validation_visits = 0
         known, some = (self.groups.rows, trajectories.rows), np.empty(0, np.int64)
-        self._count_off = bind(groups.count_off, *known, some, some)
-        self._rewarded_s = bind(groups.rewarded_s, *known, some, np.empty(0))
-        self._finals = bind(groups.finals, *known, some, np.empty(0, groups.FINAL))
-        self._oldest_under_way = bind(groups.oldest_under_way, self.groups.rows, some, 0)
+        self._count_off = bind(kernel.count_off, *known, some, some)
+        self._rewarded_s = bind(kernel.rewarded_s, *known, some, np.empty(0))
+        self._finals = bind(kernel.finals, *known, some, np.empty(0, kernel.FINAL))
+        self._oldest_under_way = bind(kernel.oldest_under_way, self.groups.rows, some, 0)
 
     def admit(self) -> bool:
         """Resume what was interrupted and start what admission lets start; tells whether anything did."""
@@ -145,7 +147,7 @@ class Rollout:
             self.validating -= int(validation.sum())
 
     def _buffer(self, due: np.ndarray) -> None:
-        view, finals = self.view, np.empty(len(due), groups.FINAL)
+        view, finals = self.view, readable(np.empty(len(due), kernel.FINAL))
         self._finals(self.groups.rows, self.trajectories.rows, due, finals)
         self.buffer += [Unit(group, *final) for group, final in zip(due.tolist(), finals.tolist(), strict=True)]
         view.groups_in_flight -= len(due)
@@ -265,6 +267,6 @@ class Rollout:
         self.pool.foresee()
         first = self.view.oldest_under_way
         final_s = np.empty(self.groups.n - first + len(self._final))
-        n = groups.foreseen_s(self.groups.rows, self.trajectories.rows, first, final_s)
+        n = kernel.foreseen_s(self.groups.rows, self.trajectories.rows, first, final_s)
         final_s[n : n + len(self._final)] = [t_s for t_s, _ in self._final]
         return final_s[: n + len(self._final)]

@@ -19,6 +19,7 @@ from rollsim.simulator.overrides import with_overrides
 from rollsim.simulator.policy_settings import DEFAULTS
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.setup import Setup, resolve
+from rollsim.simulator.warm_up import warm_up
 from rollsim.simulator.world import World
 from rollsim.simulator.world_tables import tables
 from rollsim.traces.errors import BadInput, Fault, gathering
@@ -99,6 +100,7 @@ def simulate(setup: Setup, on_step: Callable[[int], None] | None = None) -> Simu
     WorldFailed
         If the world cannot go on, or a policy breaks its word.
     """
+    warm_up("run")
     began_s = time.perf_counter()
     world = World(setup, on_step=on_step)
     world.run()
@@ -134,7 +136,7 @@ def replications(config: Config, file: str, seed: int, count: int) -> list[Setup
     return [resolve(config, file, seed + i) for i in range(count)]
 
 
-def run_folders(out: Path | None, count: int) -> list[Path | None]:
+def run_folders(out: str | None, count: int) -> list[Path | None]:
     """Where the runs of `count` replications go: the target itself if there is one, else ``rep-0``, ... in it.
 
     Raises
@@ -145,16 +147,17 @@ def run_folders(out: Path | None, count: int) -> list[Path | None]:
     """
     if out is None:
         return [None] * count
-    if count == 1:
+    target = Path(out)
+    if count == 1 or not out:
         check_target(out)
-        return [out]
-    folders = [out / f"rep-{i}" for i in range(count)]
-    others = [path.name for path in sorted(out.iterdir()) if path not in folders] if out.is_dir() else []
+        return [target]
+    folders = [target / f"rep-{i}" for i in range(count)]
+    others = [path.name for path in sorted(target.iterdir()) if path not in folders] if target.is_dir() else []
     faults: list[Fault] = []
     if others:
         allowed = f"a new or empty folder, or {count} older replications, which are replaced"
-        faults.append(Fault(str(out), allowed=allowed, message=f"holds other things: {', '.join(others[:3])}"))
-    for folder in folders if out.is_dir() else [out]:
+        faults.append(Fault(out, allowed=allowed, message=f"holds other things: {', '.join(others[:3])}"))
+    for folder in folders if target.is_dir() else [target]:
         with gathering(faults):
             check_target(folder)
     if faults:

@@ -4,6 +4,7 @@ errors           What a user gets for bad input: every fault at once, with place
 schema           The Arrow schemas of a run's tables; the unit of each column stands in its field metadata.
 run              A run folder: open it, read its tables.
 writer           Writes a run folder whole or not at all.
+exchange         Two folders change places in one step.
 kpis             Headline numbers of a run, from its tables alone.
 step_kpis        Train steps: their time and its parts, tokens per GPU-second, the time of more steps.
 staleness        How old the weights behind what was trained were.

@@ -7,6 +7,7 @@ The alias table is the one place that knows other programs' names. Names are com
 # (pyarrow.compute makes its functions when it is imported)
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -39,6 +40,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 REQUIRED = ("prompt_tokens", "output_tokens")
 EXAMPLES_SHOWN = 5
+# Share of characters alike from which a name is taken for a misspelt one: a file with one is refused, so it is high.
+_SLIP = 0.85
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
 _DATE = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?$"
@@ -117,6 +120,40 @@ def missing(file: str, names: Sequence[str]) -> list[Fault]:
         for meaning in REQUIRED
         if meaning not in found
     ]
+
+
+def misspelt(file: str, names: Sequence[str]) -> list[Fault]:
+    """Return a fault for each unknown name that looks like one of an optional meaning that no other name carries."""
+    found = match(names)
+    absent = [
+        alias for meaning in ALIASES if meaning not in found and meaning not in REQUIRED for alias in ALIASES[meaning]
+    ]
+    return [
+        Fault(file, "columns", name, "another name; or leave it out", alias, "unknown column")
+        for name in unknown(names)
+        if (alias := _meant(name, absent)) is not None
+    ]
+
+
+def unknown(names: Sequence[str]) -> list[str]:
+    """Return the names that carry no meaning."""
+    known = {_plain(alias) for aliases in ALIASES.values() for alias in aliases}
+    return [name for name in names if _plain(name) not in known]
+
+
+def _meant(name: str, aliases: Sequence[str]) -> str | None:
+    """Return the alias that differs only by a slip of the pen, or by its vowels."""
+    plain = _plain(name)
+    alike = [(difflib.SequenceMatcher(None, _plain(alias), plain).ratio(), alias) for alias in aliases]
+    consonants = _consonants(name)
+    if len(consonants) > 2:
+        alike += [(1.0, alias) for alias in aliases if _consonants(alias) == consonants]
+    ratio, alias = max(alike, key=lambda pair: pair[0], default=(0.0, None))
+    return alias if ratio >= _SLIP else None
+
+
+def _consonants(name: str) -> str:
+    return re.sub("[aeiou]", "", _plain(name))
 
 
 def numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -84,9 +84,11 @@ def read_file(path: Path) -> RawTrace:
     try:
         data = path.read_bytes()
     except OSError as error:
-        what = "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        if not isinstance(error, FileNotFoundError):
+            raise BadInput(Fault(str(path), message=f"cannot be read: {error.strerror}")) from error
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise BadInput(Fault(str(path), message=what, closest=closest(path.name, beside))) from error
+        near = closest(path.name, beside)
+        raise BadInput(Fault(str(path), message="there is no such file", closest=near)) from error
     if suffix.endswith(".gz"):
         try:
             data = gzip.decompress(data)
@@ -117,6 +119,8 @@ def _read_csv(file: str, text: bytes) -> RawTrace:
     body = text.split(b"\n", header_line)[-1] if text.count(b"\n") >= header_line else b""
     names = next(csv.reader([text.split(b"\n")[header_line - 1].decode()], skipinitialspace=True), [])
     raw = RawTrace([name.strip() for name in names], {}, text=text, skipped=frozenset({header_line}))
+    if not _usable(raw.names):
+        _check_separator(file, header_line, ",".join(names))
     twice = sorted({name for name in _usable(raw.names) if raw.names.count(name) > 1})
     if twice:
         raise BadInput(Fault(file, "columns", name, "each column once", message="stands twice") for name in twice)
@@ -153,6 +157,14 @@ def _read_csv(file: str, text: bytes) -> RawTrace:
     if not text.endswith(b"\n"):
         raw.notes.append("the last line has no line end; check that the file was not cut off")
     return raw
+
+
+def _check_separator(file: str, line: int, header: str) -> None:
+    """Refuse a header that makes sense with another separator than a comma."""
+    for separator, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if separator in header and _usable([name.strip() for name in header.split(separator)]):
+            message = f"fields are separated by {word}"
+            raise BadInput(Fault(file, f"line {line}", header[:60], "fields separated by commas", message=message))
 
 
 def _read_jsonl(file: str, text: bytes) -> RawTrace:

@@ -16,7 +16,17 @@ import pyarrow.compute as pc
 
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.examples import example_path
-from rollsim.traces.request_columns import RowFaults, match, missing, numbers, plain_array, times_s, truths
+from rollsim.traces.request_columns import (
+    RowFaults,
+    match,
+    missing,
+    misspelt,
+    numbers,
+    plain_array,
+    times_s,
+    truths,
+    unknown,
+)
 from rollsim.traces.request_files import RawTrace, read_file
 
 MAX_TOKENS = 2**31 - 1
@@ -25,6 +35,9 @@ _EXACT = 2**53
 _CLOCK_TIME_S = 1e8
 ROLLOUTS = "rollouts.parquet"
 _NOT_ENDED = ("in_flight", "pending", "running", "aborted", "failed")
+# At this distance from the first arrival the clock still tells 15 ns apart.
+MAX_SPAN_S = 1e8
+_LATEST_CLOCK_TIME_S = 1e11
 
 
 @dataclass(frozen=True)
@@ -62,6 +75,8 @@ class RequestTrace:
         if the trace does not say.
     extra
         Whether it was drawn in addition to the recorded responses of its group, bool; None if the trace does not say.
+    unused_columns
+        Columns of the file that mean nothing here.
     """
 
     path: str
@@ -79,6 +94,7 @@ class RequestTrace:
     reward: np.ndarray | None = None
     unfinished: np.ndarray | None = None
     extra: np.ndarray | None = None
+    unused_columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -119,9 +135,9 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
             allowed = f"a file, or the folder of a run, which holds {ROLLOUTS}"
             raise BadInput(Fault(text, allowed=allowed, message="is a folder"))
     raw = read_file(file)
-    absent = missing(text, raw.names)
-    if absent:
-        raise BadInput(raw.faults + absent)
+    unfit_columns = missing(text, raw.names) + misspelt(text, raw.names)
+    if unfit_columns:
+        raise BadInput(raw.faults + unfit_columns)
     columns = match(raw.names)
     faults = RowFaults(text, raw.place_of, raw.unit)
     notes = list(raw.notes)
@@ -161,7 +177,15 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
         **{name: values[order] for name, values in outcomes.items()},
     }
     ids = ids if ids is None else ids.take(pa.array(order))
-    return RequestTrace(text, ids, unit=raw.unit, content_hash=_hash(ids, values), notes=tuple(notes), **values)
+    return RequestTrace(
+        text,
+        ids,
+        unit=raw.unit,
+        content_hash=_hash(ids, values),
+        notes=tuple(notes),
+        unused_columns=tuple(unknown(raw.names)),
+        **values,
+    )
 
 
 def _whole(column: str, array: pa.Array, faults: RowFaults, low: int, high: int) -> np.ndarray:
@@ -220,6 +244,7 @@ def _arrivals(
         notes.append(f"arrivals are the dates of column {column!r}, counted from the earliest")
         faults.add(absent, column, "no value", "a date and time")
         faults.add(malformed, column, "not a date and time", "2024-05-10 00:00:00.009930, also with T and zone", array)
+        faults.add(seconds > MAX_SPAN_S, column, "too late", f"up to {MAX_SPAN_S:,.0f} s after the earliest", array)
         return seconds
     values, absent, malformed = numbers(array)
     usable = ~(absent | malformed)
@@ -236,22 +261,32 @@ def _arrivals(
         values = values / 1e3
     if finite.any() and values[finite].min() >= _CLOCK_TIME_S:
         notes.append(f"column {column!r} holds clock times; arrivals are counted from the earliest")
-        values = np.where(finite, values - values[finite].min(), 0.0)
+        no_clock = values > _LATEST_CLOCK_TIME_S
+        faults.add(no_clock, column, "too large for a clock time", "seconds; milliseconds in a column *_ms", array)
+        values = np.where(finite & ~no_clock, values - values[finite].min(), 0.0)
+    late = values - values[finite].min(initial=np.inf) > MAX_SPAN_S
+    faults.add(late, column, "too late", f"up to {MAX_SPAN_S:,.0f} s after the earliest", array)
     return values
 
 
 def _groups(column: str, array: pa.Array, faults: RowFaults) -> np.ndarray:
-    """Return group numbers; labels that are not all whole numbers are numbered in the order of appearance."""
+    """Return group numbers; unless all labels are numbers, they are numbered in the order of appearance."""
     array = plain_array(array)
-    values, absent, malformed = numbers(array)
-    whole = ~malformed & (absent | ((values == np.floor(values)) & (np.abs(values) <= _EXACT)))
-    if whole.all():
-        faults.add(values < -1, column, "negative", "a whole number from 0, or a name; -1 or nothing for none", array)
-        return np.where(absent, -1, values).astype(np.int64)
+    allowed = "a whole number from 0, or a name; -1 or nothing for none"
     if pa.types.is_nested(array.type):
-        faults.add(~absent, column, "not a number or name", "a whole number from 0, or a name", array)
+        faults.add(array.is_valid().to_numpy(zero_copy_only=False), column, "not a number or name", allowed, array)
         return np.full(len(array), -1)
-    return pc.fill_null(array.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    values, absent, malformed = numbers(array)
+    number = ~absent & ~malformed
+    faults.add(number & (values < -1), column, "negative", allowed, array)
+    whole = np.isfinite(values) & (values == np.floor(values))
+    faults.add(number & ~whole, column, "not a whole number", allowed, array)
+    none = absent | (values == -1)
+    if (none | (number & (np.abs(values) <= _EXACT))).all():
+        return np.where(none, -1, values).astype(np.int64)
+    named = pc.if_else(pa.array(none), pa.scalar(None, array.type), array)  # pyright: ignore[reportAttributeAccessIssue]
+    codes = named.dictionary_encode().indices
+    return pc.fill_null(codes, -1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _ids(column: str, array: pa.Array, faults: RowFaults) -> pa.StringArray:

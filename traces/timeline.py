@@ -19,8 +19,8 @@ class Slice:
     running, waiting
         Mean number of sequences in the batches, and of requests waiting, summed over the replicas.
     kv_share
-        Mean share of the KV blocks of all replicas that is held by requests; a replica that has no samples in a part of
-        the slice holds none then.
+        Mean share of the KV blocks of all replicas that is held by requests; a replica that has no samples, or none in
+        a part of the slice, holds none then.
     preemptions
         By the end of the slice, since the start of the run.
     """
@@ -37,12 +37,12 @@ class Slice:
         return asdict(self)
 
 
-def timeline(gauges: pa.Table, slices: int = 10) -> list[Slice]:
-    """Cut the time from 0 (or the first sample, if that is earlier) to the last sample into slices."""
+def timeline(gauges: pa.Table, slices: int = 10, replicas: int | None = None) -> list[Slice]:
+    """Cut the time from the first to the last sample into slices, for as many replicas (None: as have samples)."""
     if not len(gauges):
         return []
     samples = held(gauges)
-    start_s, end_s = min(0.0, float(samples.t_s.min())), float(samples.t_s.max())
+    start_s, end_s = float(samples.t_s.min()), float(samples.t_s.max())
     if end_s <= start_s:
         return []
     edges = np.linspace(start_s, end_s, slices + 1)
@@ -52,7 +52,7 @@ def timeline(gauges: pa.Table, slices: int = 10) -> list[Slice]:
     rises = np.diff(preempted, prepend=0.0)
     rises[samples.first] = preempted[samples.first]
     counts = [int(np.nansum(rises[samples.t_s <= edge])) for edge in edges[1:]]
-    kv /= len(samples.replicas)
+    kv /= replicas or len(samples.replicas)
     return [
         Slice(float(edges[i]), float(edges[i + 1]), float(running[i]), float(waiting[i]), float(kv[i]), counts[i])
         for i in range(slices)

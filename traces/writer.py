@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollsim.traces.errors import BadInput, Fault
+from rollsim.traces.exchange import exchange
 from rollsim.traces.run import FORMAT, Run, is_run
 from rollsim.traces.schema import SCHEMA_VERSION
 
 _RECORDED_PACKAGES = ("rollsim", "numpy", "numba", "pyarrow", "scipy", "simpy")
+_REPLACED = "-replaced"
 
 
 def write_run(
@@ -53,8 +55,8 @@ def write_run(
     BadInput
         If something that is not a run stands at the path, or it cannot be written there.
     """
+    check_target(path)
     target = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would write through a link
-    check_target(target)
     manifest = {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
@@ -94,6 +96,8 @@ def check_target(path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     allowed = "a new or empty folder, or an older run, which is replaced"
+    if not os.fspath(path):
+        raise BadInput(Fault("--out", given="", allowed=allowed, message="no name"))
     if target.is_dir():
         if any(target.iterdir()) and not is_run(target):
             raise BadInput(Fault(str(target), allowed=allowed, message="is a folder with other things in it"))
@@ -113,21 +117,25 @@ def _write_table(file: Path, table: pa.Table) -> None:
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
-    if target.is_dir() and any(target.iterdir()):
-        replaced = target.with_name(f"{partial.name}-replaced")
+    """Rename to the target; an older run there is kept until the new one stands."""
+    if not (target.is_dir() and any(target.iterdir())):
+        partial.rename(target)
+    elif not exchange(partial, target):
+        replaced = target.with_name(f"{partial.name}{_REPLACED}")
         target.rename(replaced)
         partial.rename(target)
         shutil.rmtree(replaced)
-    else:
-        partial.rename(target)
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove what a killed process left when it was writing the same run."""
+    """Remove what a killed process left when it was writing the same run, but for an older run that it had moved."""
     for left in target.parent.glob(f".{target.name}.partial-*"):
-        pid = left.name.rsplit("partial-", 1)[1].removesuffix("-replaced")
+        pid = left.name.rsplit("partial-", 1)[1].removesuffix(_REPLACED)
         if pid.isdecimal() and (int(pid) == os.getpid() or not _is_alive(int(pid))):
-            shutil.rmtree(left, ignore_errors=True)
+            if left.name.endswith(_REPLACED) and not target.exists():
+                left.rename(target)
+            else:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_alive(pid: int) -> bool:

@@ -9,10 +9,10 @@ cost      time of a step and of k steps       jump      k pure decode steps at o
 loop      run until a time, an end, idleness  touches   what the world does between steps
 steady    one step of a rank that only decodes
 calls     what one replica of a pool does       fleet     all of them, in one call
-snapshot  back from having run ahead
+snapshot  back from having run ahead            groups    what becomes of groups whose members end
 jit       the compiler                        cache     where it keeps what it compiled
 """
 
-from rollsim.simulator.kernel.cache import cache_state, compile_notice
+from rollsim.simulator.kernel.cache import ENTRY_POINTS, cache_state, compile_notice
 
-__all__ = ["cache_state", "compile_notice"]
+__all__ = ["ENTRY_POINTS", "cache_state", "compile_notice"]

@@ -8,7 +8,7 @@ held by the same requests, so that work grows with sharing and eviction events, 
 - free blocks are a count of keyless ones (vLLM puts these at the front) followed by the LRU list of free segments,
   each evicted from its tail, since a request releases its last block first.
 
-Rules: `reference/vllm_scheduling_rules.md` sections 6 and 7 (vLLM 0.32.0, ``v1/core/block_pool.py``).
+Rules: `docs/vllm_scheduling_rules.md` sections 6 and 7 (vLLM 0.32.0, ``v1/core/block_pool.py``).
 """
 
 from rollsim.simulator.kernel.jit import i64, inline, jit

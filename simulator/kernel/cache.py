@@ -6,6 +6,21 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+# What Python calls of the kernel, by the kind of work that calls it: a trace on replicas that run alone, recordings
+# step by step, a config.
+ENTRY_POINTS = {
+    "replay": ("loop.feed",),
+    "recordings": (
+        "loop.run", "touches.enqueue", "touches.take_out", "touches.preempt_all", "touches.set_rate",
+        "decode.output_tokens", "decode.computed_tokens",
+    ),
+    "run": (
+        "fleet.touch", "fleet.start", "fleet.take_out", "fleet.progress", "fleet.pause", "fleet.swap", "fleet.foresee",
+        "fleet.last_end_s", "fleet.collect_foreseen", "fleet.collect", "fleet.next_ends", "groups.count_off",
+        "groups.rewarded_s", "groups.foreseen_s", "groups.finals", "groups.oldest_under_way",
+    ),
+}  # fmt: skip
+
 
 def cache_dir() -> Path:
     """Folder of the compiled kernel, named by a hash of its sources.
@@ -20,25 +35,27 @@ def cache_dir() -> Path:
     return root / f"kernel-{version('numba')}-{digest.hexdigest()[:12]}"
 
 
-def cache_state() -> dict[str, bool | str]:
-    """Whether the kernel is ready on this machine.
+def cache_state(work: str) -> dict[str, bool | str]:
+    """Whether the kernel is ready on this machine for a kind of work.
 
     Returns
     -------
     dict
-        ``compiled``: whether this Python finds it compiled; ``folder``: where it is, or will be, kept.
+        ``compiled``: whether this Python finds all compiled that the work calls; ``folder``: where that is, or will be,
+        kept.
     """
     folder = cache_dir()
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
-    return {"compiled": any(folder.glob(f"*/loop.run-*.{python}*.nbi")), "folder": str(folder)}
+    compiled = all(any(folder.glob(f"*/{name}-*.{python}*.nbi")) for name in ENTRY_POINTS[work])
+    return {"compiled": compiled, "folder": str(folder)}
 
 
-def compile_notice() -> str | None:
+def compile_notice(work: str) -> str | None:
     """One line for the user before a first run that will compile, else None.
 
     The library never prints: who talks to the user asks for this before the first replica runs.
     """
-    state = cache_state()
+    state = cache_state(work)
     if state["compiled"] or os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         return None
     return f"compiling the simulation kernel, once on this machine, about a minute (kept in {state['folder']})"

@@ -6,7 +6,8 @@ from rollsim.simulator.kernel import blocks, cost, decode, jump, loop, touches
 from rollsim.simulator.kernel.jit import i64, inline, jit
 from rollsim.simulator.kernel.state import DECODING, FP_BITS, NONE, WAITING
 
-ANY = i64(1 << 62)
+# A literal would be a type of its own, and compile each callee once more.
+ANY, ONE = i64(1 << 62), i64(1)
 # A bound on the time of many steps must not exceed their sum by rounding.
 _SLACK = 1 - 1e-9
 
@@ -137,7 +138,7 @@ def look(s, until_s, horizon_s, recorded):
         if next_s > e.now_s:
             reason = loop.run(s, next_s, ANY, ANY)
         elif next_s < horizon_s or _ending(s):
-            reason = loop.run(s, np.inf, ANY, i64(1))
+            reason = loop.run(s, np.inf, ANY, ONE)
         else:
             break
         if e.n_finished > recorded:

@@ -1,6 +1,6 @@
 """One step of a rank's scheduler, request by request: serve `running`, then admit from `waiting`.
 
-Rules: `reference/vllm_scheduling_rules.md` sections 2-5, 8, 10 and 11 (vLLM 0.32.0, ``v1/core/sched/scheduler.py``).
+Rules: `docs/vllm_scheduling_rules.md` sections 2-5, 8, 10 and 11 (vLLM 0.32.0, ``v1/core/sched/scheduler.py``).
 """
 
 from rollsim.simulator.kernel import blocks, decode, ends, lists, steady

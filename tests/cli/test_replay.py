@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -92,6 +93,48 @@ def test_the_bias_band_is_applied_to_the_answer(rollsim, trace):
     assert makespan_s < band["makespan_s"]["median"] < makespan_s * band["median"]
 
 
+def test_a_trace_that_begins_late_gives_the_same_answer(rollsim, tmp_path):
+    """Time before the first arrival is nobody's: not the ledger's, not the timeline's, not the band's."""
+    documents = []
+    for delay_s in (0, 1_000):
+        rows = [f"{delay_s + i / 4},{100 + i},{40 + 37 * i % 300}" for i in range(60)]
+        (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + "\n".join(rows) + "\n")
+        documents.append(json.loads(rollsim("replay", tmp_path / "t.csv", "--profile", PROFILE, "--json")[1]))
+    early, late = documents
+    for numbers in (early["kpis"]["ledger"], late["kpis"]["ledger"]):
+        numbers.sort(key=lambda row: (row["category"], row["cause"] or ""))
+    for one, other in zip(early["kpis"]["ledger"], late["kpis"]["ledger"], strict=True):
+        assert one["gpu_s"] == pytest.approx(other["gpu_s"], abs=1e-6)
+    assert early["kpis"]["output_tokens_per_gpu_s"] == pytest.approx(late["kpis"]["output_tokens_per_gpu_s"])
+    for name in ("low", "median", "high"):
+        assert early["bias"]["makespan_s"][name] == pytest.approx(late["bias"]["makespan_s"][name])
+    assert (late["timeline"][0]["t0_s"], late["trace"]["first_arrival_s"]) == (1_000, 1_000)
+    assert [part["running"] for part in early["timeline"]] == pytest.approx(
+        [part["running"] for part in late["timeline"]], abs=1e-3
+    )
+    out = rollsim("replay", tmp_path / "t.csv", "--profile", PROFILE)[1]
+    assert "arriving 1,000 to 1,015 s" in " ".join(out.split())
+
+
+def test_columns_that_are_not_used_are_named_on_stderr_and_in_json(rollsim, trace):
+    lines = trace.read_text().splitlines()
+    trace.write_text("\n".join([f"{lines[0]},model,reward", *(f"{line},m,1" for line in lines[1:])]) + "\n")
+    code, out, err = rollsim("replay", trace, "--profile", PROFILE)
+    assert code == 0
+    assert err == f"{trace}: 2 columns not used: model, reward\n"
+    out, err = rollsim("replay", trace, "--profile", PROFILE, "--json")[1:]
+    assert json.loads(out)["trace"]["unused_columns"] == ["model", "reward"]
+    assert "2 columns not used" in err
+
+
+def test_preemptions_are_told_of_all_requests(rollsim, trace):
+    out = " ".join(rollsim("replay", trace, "--profile", PROFILE)[1].split())
+    assert "preemptions 0 in 0 of 30 requests" in out
+    few = ("--num-gpu-blocks-override", 60, "--max-model-len", 900)
+    out = " ".join(rollsim("replay", trace, "--profile", PROFILE, *few)[1].split())
+    assert re.search(r"preemptions [1-9]\d* in [1-9]\d* of 30 requests", out)
+
+
 def test_what_lies_outside_the_fitted_range_is_said(rollsim, trace):
     inside = json.loads(rollsim("replay", trace, "--profile", PROFILE, "--json")[1])
     assert inside["outside_range"] == []
@@ -150,7 +193,7 @@ def test_faults_of_all_inputs_come_at_once(rollsim, tmp_path):
     )
     faults = json.loads(err)["faults"]
     assert code == 2
-    assert [fault["file"] for fault in faults] == ["--replicas", str(tmp_path / "t.csv"), "profile", str(tmp_path)]
+    assert [fault["file"] for fault in faults] == ["--replicas", str(tmp_path / "t.csv"), "--profile", str(tmp_path)]
 
 
 def test_all_recordings_are_equal_in_every_step(rollsim):

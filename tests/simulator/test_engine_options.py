@@ -116,3 +116,18 @@ def test_a_longer_context_than_the_profile_is_said():
     resolved = engine(PROFILE, EngineOptions(max_model_len=65536))
     assert resolved.limits == replace(PROFILE.limits(), max_model_len=65536)
     assert "above the 40,960" in resolved.notes[0]
+
+
+def test_more_blocks_than_the_prefix_cache_can_follow_are_refused():
+    """All sizes alone are allowed; together they are an allocation of terabytes."""
+    options = EngineOptions(
+        max_num_seqs=65_536, max_num_batched_tokens=65_536, max_model_len=16_777_216, block_size=1,
+        num_gpu_blocks_override=20_000_000,
+    )  # fmt: skip
+    with pytest.raises(BadInput) as caught:
+        engine(PROFILE, options)
+    (fault,) = caught.value.faults
+    assert (fault.file, fault.message) == ("--max-num-seqs", "more blocks than can be followed")
+    assert engine(PROFILE, replace(options, enable_prefix_caching=False))
+    most = int(fault.allowed.split()[2])
+    assert engine(PROFILE, replace(options, max_num_seqs=most))

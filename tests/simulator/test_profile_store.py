@@ -138,9 +138,10 @@ def test_the_example_on_the_page_of_costs_is_a_profile(document):
     ("change", "place", "message"),
     [
         (lambda d: d["costs"]["decode"]["dense_s"].pop(), "$.costs.decode", "9 values for 10"),
-        (lambda d: d["costs"]["decode"]["batch"].reverse(), "$.costs.decode", "increase"),
-        (lambda d: d["costs"]["context"]["knots"].__setitem__(0, 5), "$.costs.context", "first must be 0"),
-        (lambda d: d["bias"].update(p10=0.5), "$.bias", "p10 <= median"),
+        (lambda d: d["costs"]["decode"]["batch"].reverse(), "$.costs.decode", "increase strictly, but [0] is 512 and"),
+        (lambda d: d["costs"]["context"]["knots"].__setitem__(0, 5), "$.costs.context", "must be 0, given 5.0"),
+        (lambda d: d["costs"]["context"].update(knots=[]), "$.costs.context", "knots: 0 given, there may be 1 to"),
+        (lambda d: d["bias"].update(p10=0.5), "$.bias", "p10 <= median <= p90, given 0.5,"),
         (lambda d: d.update(schema_version=2), "$.schema_version", "unknown schema version"),
         (lambda d: d.pop("schema_version"), "$.schema_version", "missing"),
         (lambda d: d["kv"].update(num_blocks=0), "$.kv.num_blocks", "greater than 0"),
@@ -149,6 +150,40 @@ def test_the_example_on_the_page_of_costs_is_a_profile(document):
 def test_inconsistent_parts_are_named(document, change, place, message):
     change(document)
     assert message in str(faults(document)[place])
+
+
+@pytest.mark.parametrize("version", [99, 0, "1", 1.0, True, None, [1]])
+def test_another_schema_version_hides_no_other_fault(document, version):
+    document["schema_version"] = version
+    document["scheduling"] = "asink"
+    assert list(faults(document)) == ["$.schema_version", "$.scheduling"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\xff\xfe\x00", "byte 0: not UTF-8 text"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"9" * 5_000, "thousands of digits"),
+        (None, "cannot be read: Is a directory"),
+    ],
+)
+def test_a_file_that_is_no_text_is_told_in_plain_words(tmp_path, content, told):
+    path = tmp_path / "p.json"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(BadInput) as caught:
+        load_profile(path)
+    (fault,) = caught.value.faults
+    assert str(fault).removeprefix(f"{path}: ").endswith(told)
+    assert "Errno" not in str(fault)
+
+
+def test_the_flag_that_named_the_profile_is_told():
+    with pytest.raises(BadInput, match="--profile: unknown profile; given 'nope'"):
+        load_profile("nope", "--profile")
 
 
 def test_not_json_says_where():

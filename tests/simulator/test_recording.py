@@ -141,7 +141,7 @@ def test_request_faults(document):
     requests[3] = 7
     requests[5]["id"] = requests[4]["id"]
     told = "\n".join(faults_of(document))
-    assert "prompt_tokens of r0: wrong value; given 0; allowed: a whole number >= 1" in told
+    assert "prompt_tokens of r0: wrong value; given 0; allowed: a whole number from 1 to 2147483647" in told
     assert "output_tokens of r1: wrong value; given 'many'" in told
     assert "group of r2: the key is missing" in told
     assert "requests 3: wrong type; given 7" in told
@@ -172,6 +172,76 @@ def test_step_lists_fit_the_rows_and_name_known_requests(document):
     assert "prefill_chunks step 5: wrong entry" in told
     assert "result r0: the request is missing" in told
     assert "result r999: unknown id" in told
+
+
+def test_a_faulty_request_is_still_known_by_its_id(document):
+    """Only the request is told, not every place that names it."""
+    for request in document["requests"]:
+        request["prompt_tokens"] = -1
+    (told,) = faults_of(document)
+    assert "prompt_tokens of r0, r1, r2, r3 and 79 more: wrong value; given -1" in told
+
+
+def test_an_id_that_cannot_be_read_makes_no_other_unknown(document):
+    document["requests"][2]["id"] = 5
+    (told,) = faults_of(document)
+    assert "requests: id of number 2: wrong value; given 5" in told
+
+
+def test_an_unknown_id_is_told_beside_faulty_requests(document):
+    document["requests"][0]["output_tokens"] = 0
+    resumed = next(request for request in document["requests"] if request["resume_of"])
+    resumed["resume_of"] = "r1x"
+    told = "\n".join(faults_of(document))
+    assert f"resume_of of {resumed['id']}: unknown id; given 'r1x'" in told
+    assert "output_tokens of r0: wrong value" in told
+
+
+def test_a_missing_column_is_told_once(document):
+    del document["columns"][3]
+    (told,) = faults_of(document)
+    assert "columns: wrong columns" in told
+
+
+@pytest.mark.parametrize("key", ["steps", "preemptions"])
+@pytest.mark.parametrize("given", [0, 1e20, 10**20, -1, "754", None])
+def test_totals_of_the_head_are_those_of_the_rows(document, key, given):
+    total = document[key]
+    document[key] = given
+    (told,) = faults_of(document)
+    assert told.startswith(f"a.json: {key}: wrong total")
+    assert f"allowed: {total}, as in the rows" in told
+    del document[key]
+    assert parse_recording(json.dumps(document).encode(), "a.json").rows
+
+
+def test_steps_without_requests_are_no_recording(document):
+    document["requests"] = []
+    told = faults_of(document)
+    assert told == ["a.json: requests: no request; allowed: at least one"]
+
+
+@pytest.mark.parametrize("key", ["spec_steps", "output_ids", "preemptions", "steps"])
+def test_an_optional_key_that_is_misspelt_is_not_lost(key):
+    document = json.loads(member("20_ngram_kv_pressure"))
+    document[f"{key}s"] = document.pop(key, None)
+    (told,) = [fault for fault in faults_of(document) if "unknown key" in fault]
+    assert f"did you mean '{key}'?" in told
+
+
+@pytest.mark.parametrize("key", ["spec", "updates", "max_num_scheduled_tokens", "scheduler_reserve_full_isl"])
+def test_an_optional_setting_that_is_misspelt_is_not_lost(document, key):
+    document["config"][key.replace("s", "ss", 1)] = document["config"].pop(key, None)
+    (told,) = [fault for fault in faults_of(document) if "unknown key" in fault]
+    assert f"config: {key.replace('s', 'ss', 1)}: unknown key (did you mean '{key}'?)" in told
+
+
+def test_more_blocks_than_the_prefix_cache_can_follow_are_refused(document):
+    document["config"] |= {"max_num_seqs": 65_536, "max_model_len": 16_777_216, "block_size": 1}
+    (told,) = faults_of(document)
+    assert "config: max_num_seqs: more blocks than can be followed; given 65536" in told
+    document["config"]["prefix_caching"] = False
+    assert parse_recording(json.dumps(document).encode(), "a.json").limits.max_num_seqs == 20
 
 
 @pytest.mark.parametrize("junk", [None, True, 0, -1, 1.5, "x", [], [[]], {}, {"a": None}])

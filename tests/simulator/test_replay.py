@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -16,7 +17,9 @@ from rollsim.simulator.limits import EngineLimits
 from rollsim.simulator.replay import check_fit, deal, parents, replay
 from rollsim.simulator.replica import Replica
 from rollsim.traces.errors import BadInput
+from rollsim.traces.kpis import kpis
 from rollsim.traces.requests import RequestTrace, read_requests
+from rollsim.traces.timeline import timeline
 
 LIMITS = EngineLimits(
     max_num_seqs=12, max_num_batched_tokens=64, block_size=4, num_blocks=60, max_model_len=160, async_scheduling=True
@@ -38,7 +41,7 @@ def requests(rng: np.random.Generator, n: int, *, arrivals: bool = False, groupe
     return RequestTrace(
         path="made up",
         ids=pa.array([f"r{i}" for i in range(n)]),
-        arrival_s=np.sort(rng.uniform(0, 3, n)) if arrivals else np.zeros(n),
+        arrival_s=np.append(0.0, np.sort(rng.uniform(0, 3, n - 1))) if arrivals else np.zeros(n),
         prompt_tokens=np.where(group >= 0, prompts[group], prompts[:n]),
         output_tokens=np.minimum(rng.geometric(0.03, n), 100),
         group=group,
@@ -109,7 +112,7 @@ def test_inv_1_ledger_sums_to_gpus_times_span_and_idle_is_time_without_requests(
             for t0, t1, r in zip(rows["t_submit_s"], rows["t_end_s"], rows["replica"], strict=True)
             if r == number
         )
-        busy_until = 0.0
+        busy_until = float(trace.arrival_s[0])
         for t0, t1 in spans:
             idle_s["no request on the replica"] += max(0.0, t0 - busy_until)
             busy_until = max(busy_until, t1)
@@ -126,6 +129,46 @@ def test_inv_1_ledger_sums_to_gpus_times_span_and_idle_is_time_without_requests(
 def test_a_batch_at_time_0_has_no_idle_time():
     ledger = replay(requests(np.random.default_rng(1), 200), LIMITS, cost(LIMITS)).tables["ledger"].to_pylist()
     assert {row["category"]: row["gpu_s"] for row in ledger}["idle"] == 0
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 5.0, 1e4, 1e8])
+@pytest.mark.parametrize("arrivals", [False, True])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_time_begins_at_the_first_arrival(delay_s, arrivals, replicas):
+    """The engines are not held before: when a trace begins changes no duration, rate or ledger row."""
+    trace = requests(np.random.default_rng(8), 60, arrivals=arrivals)
+    later = replace(trace, arrival_s=trace.arrival_s + delay_s)
+    one, other = (replay(t, LIMITS, cost(LIMITS), replicas=replicas) for t in (trace, later))
+    # Arrivals at 1e8 s are given to 15 ns.
+    same = {"rel": 1e-7, "abs": 1e-6}
+    assert other.span_s == pytest.approx(one.span_s, **same)
+    ledgers = [run.tables["ledger"]["gpu_s"].to_numpy() for run in (one, other)]
+    assert ledgers[1] == pytest.approx(ledgers[0], **same)
+    assert ledgers[1].sum() == pytest.approx(replicas * other.span_s, rel=1e-9)
+    assert other.tables["rollouts"]["t_submit_s"].to_pylist() == later.arrival_s.tolist()
+    numbers = [kpis(run.tables) for run in (one, other)]
+    for name in ("makespan_s", "output_tokens_per_s", "requests_per_s", "output_tokens_per_gpu_s"):
+        assert getattr(numbers[1], name) == pytest.approx(getattr(numbers[0], name), **same), name
+    slices = [timeline(run.tables["gauges"]) for run in (one, other)]
+    assert slices[1][0].t0_s == later.arrival_s[0]
+    for before, after in zip(*slices, strict=True):
+        assert after.t1_s - delay_s == pytest.approx(before.t1_s, **same)
+        assert (after.running, after.kv_share) == pytest.approx((before.running, before.kv_share), rel=1e-3, abs=1e-3)
+
+
+def test_a_hundred_thousand_replicas_cost_what_the_busy_ones_cost():
+    trace = requests(np.random.default_rng(8), 60)
+    busy = int(deal(trace, 100_000, 1)[0].max()) + 1
+    begin = time.process_time()
+    few = replay(trace, LIMITS, cost(LIMITS), replicas=busy)
+    few_s, begin = time.process_time() - begin, time.process_time()
+    many = replay(trace, LIMITS, cost(LIMITS), replicas=100_000)
+    many_s = time.process_time() - begin
+    assert many_s < few_s + 0.3
+    for name in ("rollouts", "gauges"):
+        assert many.tables[name].equals(few.tables[name])
+    idle = {row["cause"]: row["gpu_s"] for row in many.tables["ledger"].to_pylist()}
+    assert idle["no request was dealt to the replica"] == (100_000 - busy) * many.span_s
 
 
 def test_deal_keeps_groups_together_and_takes_them_in_turn():
@@ -153,7 +196,10 @@ def test_replicas_do_not_know_of_each_other():
         alone = replay(trace.select(replica == number), LIMITS, cost(LIMITS)).tables["rollouts"]
         chosen = together.filter(pa.array(replica == number))
         for column in ("sample_id", "t_start_s", "t_first_token_s", "t_end_s", "num_preempted", "cached_tokens"):
-            assert chosen[column].to_pylist() == alone[column].to_pylist()
+            same = chosen[column].to_pylist()
+            if column.startswith("t_"):  # each begins its clock at its own first arrival
+                same = pytest.approx(same, rel=1e-12, abs=1e-12)
+            assert alone[column].to_pylist() == same
 
 
 def test_group_members_find_the_prompt_of_the_first_in_the_cache():

@@ -95,7 +95,7 @@ def test_k_steps_with_rates_cost_the_designs_formula():
     replica = Replica(limits, cost)
     for i, (output, rate) in enumerate([(301, 1.0), (5000, 1.5), (5000, 2.25)]):
         replica.dispatch(0.0, i, 10 * (i + 1), output, rate=rate)
-    replica.run_to_end()
+    replica.run()
     k, U0, R = 300, 11 + 21 + 31, 4.75
     expected_s = 6e-3 + k * 6e-3 + 1e-6 * (k * U0 + R * k * (k - 1) / 2)
     assert replica.results()[0].finish_s == pytest.approx(expected_s, rel=1e-12)

@@ -5,12 +5,14 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollsim.traces.errors import BadInput
+from rollsim.traces.request_columns import ALIASES, match, misspelt, unknown
 from rollsim.traces.requests import read_requests
 from tests.traces.test_requests import faults_of, in_format, trace  # noqa: F401 - a fixture
 
@@ -61,6 +63,115 @@ def test_arrivals(trace):  # noqa: F811
     faults = faults_of(trace(head + "2023-11-16 18:17:03,1,1\n2023-13-16 18:17:03,1,1\nnoon,1,1\n,1,1\n"))
     assert [fault.split(",")[0].split(":")[0] for fault in faults] == ["line 5", "lines 3"]
     assert "not a date and time" in faults[1]
+
+
+OPTIONAL = [name for meaning in ("arrival", "group", "id", "priority") for name in ALIASES[meaning]]
+
+
+def slips(name: str) -> set[str]:
+    """Every way to leave a character out, to double one, to swap two or to take the vowels away."""
+    found = {name[:i] + name[i + 1 :] for i in range(len(name))}
+    found |= {name[:i] + name[i] + name[i:] for i in range(len(name))}
+    found |= {name[:i] + name[i + 1] + name[i] + name[i + 2 :] for i in range(len(name) - 1)}
+    return found | {name[0] + "".join(c for c in name[1:] if c not in "aeiou")}
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONAL if len(name) > 5])
+def test_an_optional_column_that_is_misspelt_is_a_fault(name):
+    for slip in slips(name):
+        if not unknown([slip]) or len(slip) < 4:
+            continue
+        (fault,) = misspelt("t.csv", ["prompt_tokens", "output_tokens", slip])
+        assert fault.given == slip
+        assert fault.closest in OPTIONAL
+        assert match([fault.closest]).keys() <= {"arrival", "group", "id", "priority"}
+
+
+@pytest.mark.parametrize(("name", "meant"), [("arival_s", "arrival_s"), ("grp", "group"), ("prority", "priority")])
+def test_a_misspelt_column_is_named_with_what_was_meant(trace, name, meant):  # noqa: F811
+    (fault,) = faults_of(trace(f"{name},{HEAD}1,2,3\n"))
+    assert fault.startswith(f"columns: unknown column; given '{name}'")
+    assert f"did you mean '{meant}'?" in fault
+    with_both = read_requests(trace(f"{name},{meant},{HEAD}5,1,2,3\n"))
+    assert with_both.unused_columns == (name,)
+
+
+def test_other_unknown_columns_are_named():
+    """What other programs write beside is not taken for a slip."""
+    others = ["hash_ids", "model", "session_id", "user_id", "uid", "group_size", "start_time", "t_start_s", "time",
+              "status", "created_at", "question_id", "arrival_rate", "reward", "turn"]  # fmt: skip
+    assert misspelt("t.csv", ["prompt_tokens", "output_tokens", *others]) == []
+    assert unknown(["prompt_tokens", *others, "Priority"]) == others
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_unknown_columns_are_kept_with_the_trace(trace, suffix):  # noqa: F811
+    table = pa.table({"prompt_tokens": [1], "output_tokens": [2], "model": ["m"], "reward": [0.5]})
+    path = trace(b"", f"t{suffix}")
+    if suffix == ".parquet":
+        pq.write_table(table, path)
+    elif suffix == ".csv":
+        arrow_csv.write_csv(table, path)
+    else:
+        trace("".join(json.dumps(row) + "\n" for row in table.to_pylist()), f"t{suffix}")
+    assert read_requests(path).unused_columns == ("model", "reward")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "at_fault"),
+    [
+        ("arrival_s", ["0", "1e300", "1e9", "1e8"], "lines 3, 4"),
+        ("arrival_s", ["1e300", "1e300"], "lines 2, 3"),
+        ("arrival_s", ["5", "1e8", "1e20"], "line 4"),
+        ("arrival_s", ["1.7e9", "1.7e9", "1.9e9"], "line 4"),
+        ("timestamp_ms", ["1.7e12", "1.7e12", "1e300"], "line 4"),
+        ("timestamp_ms", ["0", "1e12"], "line 3"),
+        ("timestamp", ["1.7e12", "1.7e12"], "lines 2, 3"),
+        ("timestamp", ["1.7e18", "1.7e18"], "lines 2, 3"),
+        ("timestamp", ["1980-01-01 00:00:00", "2024-01-01 00:00:00"], "line 3"),
+    ],
+)
+def test_arrivals_too_far_from_the_first_are_named(trace, column, values, at_fault):  # noqa: F811
+    (fault,) = faults_of(trace(f"{column},{HEAD}" + "".join(f"{value},1,1\n" for value in values)))
+    assert fault.startswith(f"{at_fault}, column {column}: too l")
+
+
+@pytest.mark.parametrize("values", [["0", "1e8"], ["1700000000", "1790000000"], ["99999999", "2"], ["1e8", "2e8"]])
+def test_arrivals_within_three_years_are_read(trace, values):  # noqa: F811
+    read = read_requests(trace(f"arrival_s,{HEAD}" + "".join(f"{value},1,1\n" for value in values)))
+    assert read.arrival_s.max() <= 1e8
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_another_separator_than_a_comma_is_named(trace, separator):  # noqa: F811
+    lines = [separator.join(row) for row in (["arrival_s", "prompt_tokens", "output_tokens"], ["0.5", "3", "4"])]
+    (fault,) = faults_of(trace("\n" + "\n".join(lines) + "\n"))
+    assert fault.startswith("line 2: fields are separated by ")
+    assert "allowed: fields separated by commas" in fault
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbered"),
+    [
+        (["3", "-1", "", "3"], [3, -1, -1, 3]),
+        (["a", "-1", "-1", "a"], [0, -1, -1, 0]),
+        (["-1", "b", "", "7"], [-1, 0, -1, 1]),
+        (["18446744073709551615", "18446744073709551614", "-1", ""], [0, 1, -1, -1]),
+    ],
+)
+def test_a_group_is_a_number_or_a_name_and_minus_one_is_none(trace, labels, numbered):  # noqa: F811
+    read = read_requests(trace(f"group,{HEAD}" + "".join(f"{label},1,1\n" for label in labels)))
+    assert read.group.tolist() == numbered
+
+
+@pytest.mark.parametrize("others", [["0", "1"], ["a", "b"]])
+def test_a_group_is_no_other_number(trace, others):  # noqa: F811
+    labels = [*others, "-2", "1.5", "-0.5"]
+    faults = faults_of(trace(f"group,{HEAD}" + "".join(f"{label},1,1\n" for label in labels)))
+    assert [fault.split(";")[0] for fault in faults] == [
+        "line 4, column group: negative",
+        "lines 5, 6, column group: not a whole number",
+    ]
 
 
 def test_ids_and_groups(trace):  # noqa: F811

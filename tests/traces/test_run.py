@@ -12,6 +12,7 @@ import pytest
 
 from rollsim.traces import writer
 from rollsim.traces.errors import BadInput
+from rollsim.traces.exchange import exchange
 from rollsim.traces.run import Run
 from rollsim.traces.schema import build
 from rollsim.traces.writer import check_target, write_run
@@ -38,6 +39,11 @@ def tables() -> dict[str, pa.Table]:
 def folder(tmp_path):
     write_run(tmp_path / "run", tables(), {"seed": 7}, {"makespan_s": 1.5}, seed=7, inputs={"trace": "abc"})
     return tmp_path / "run"
+
+
+def beside(repository) -> dict[str, str]:
+    """Environment of a process that can import the tests."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(repository), os.environ.get("PYTHONPATH", "")])}
 
 
 def faults_of(folder) -> str:
@@ -118,14 +124,92 @@ def test_a_killed_writer_leaves_no_run_and_the_next_one_cleans_up(tmp_path, repo
         "writer._write_table = lambda f, t: write(f, t) if f.stem != 'ledger' else os.kill(os.getpid(), 9)\n"
         "writer.write_run(sys.argv[1], tables(), {}, {})"
     )
-    environment = os.environ | {"PYTHONPATH": str(repository)}
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], env=environment, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], env=beside(repository), timeout=60, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "run").exists()
     assert len(list(tmp_path.iterdir())) == 1
     write_run(tmp_path / "run", tables(), {}, {})
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
     assert Run.open(tmp_path / "run").table("ledger").num_rows == 1
+
+
+NO_EXCHANGE = "writer.exchange = lambda a, b: False"
+KILLED = """
+import os, sys
+from pathlib import Path
+from rollsim.traces import writer
+from tests.traces.test_run import tables
+
+def kill(*_, **__):
+    os.kill(os.getpid(), 9)
+
+{moment}
+writer.write_run(sys.argv[1], tables(), {{"seed": 9}}, {{}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "seed"),
+    [
+        ("writer.exchange = kill", 7),
+        ("exchange = writer.exchange; writer.exchange = lambda a, b: (exchange(a, b), kill())", 9),
+        ("writer.shutil.rmtree = kill", 9),
+        (f"{NO_EXCHANGE}; rename = Path.rename; Path.rename = lambda a, b: (rename(a, b), kill())", None),
+        (f"{NO_EXCHANGE}; writer.shutil.rmtree = kill", 9),
+    ],
+)
+def test_an_older_run_is_never_lost_when_its_successor_is_killed(
+    folder, tmp_path, repository, monkeypatch, moment, seed
+):
+    """Old or new stands there; without a system call to exchange folders the next writer brings the old one back."""
+    code = KILLED.format(moment=moment)
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], env=beside(repository), timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert folder.exists() == (seed is not None)
+    if seed is not None:
+        assert Run.open(folder).config == {"seed": seed}
+
+    def fail(file, table):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_write_table", fail)
+        with pytest.raises(BadInput, match="No space left"):
+            write_run(folder, tables(), {}, {})
+    assert Run.open(folder).config == {"seed": seed or 7}
+    write_run(folder, tables(), {"seed": 10}, {})
+    assert Run.open(folder).config == {"seed": 10}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_run_is_replaced_with_and_without_the_system_call(folder, tmp_path, monkeypatch, works):
+    if not works:
+        monkeypatch.setattr(writer, "exchange", lambda one, other: False)
+    write_run(folder, tables(), {"seed": 8}, {})
+    assert Run.open(folder).config == {"seed": 8}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
+
+
+def test_folders_change_places(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    if not exchange(tmp_path / "a", tmp_path / "b"):
+        pytest.skip("this system has no call for it")
+    assert [file.name for file in (tmp_path / "a").iterdir()] == ["b"]
+    assert [file.name for file in (tmp_path / "b").iterdir()] == ["a"]
+    assert not exchange(tmp_path / "a", tmp_path / "nowhere")
+
+
+def test_a_place_without_a_name_is_refused(monkeypatch, tmp_path):
+    """Not the current folder, which the empty path would be."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="--out: no name"):
+        write_run("", tables(), {}, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_something_else_is_named(tmp_path):
