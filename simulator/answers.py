@@ -38,9 +38,9 @@ def one_each(point: str, answer: Any, wanted: int, of: str) -> np.ndarray:
 def routes(answer: Any, wanted: int, replicas: int) -> np.ndarray:
     """Replica of each of so many trajectories."""
     array = one_each("routing", answer, wanted, "replicas")
-    if array.dtype.kind not in "iu" or not ((array >= 0) & (array < replicas)).all():
+    if array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= replicas:
         raise WorldFailed(f"INV-10: routing named a replica that does not exist, or none; there are {replicas}")
-    return array.astype(np.int64)
+    return array
 
 
 def stopped_and_moved(

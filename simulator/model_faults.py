@@ -25,7 +25,7 @@ def model_faults(error: ValidationError, model: type[BaseModel], file: str, root
 
 def _fault(file: str, error: Any, model: type[BaseModel], root: str) -> Fault:
     location, holder = _located(error["loc"], model)
-    if location[-1] == "[key]":
+    if location and location[-1] == "[key]":
         place = root + "".join(f".{key}" for key in location[:-1])
         known = _expected(error)
         near = closest(str(location[-2]), known)

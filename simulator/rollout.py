@@ -46,6 +46,8 @@ class Rollout:
         Nothing may start.
     validating : int
         Validation groups under way.
+    changes_running : bool
+        Some policy may stop or move what runs.
     """
 
     def __init__(self, setup: Setup, view: Counts, pool: Pool, trajectories: Trajectories) -> None:
@@ -54,6 +56,8 @@ class Rollout:
         self._new = NewRows(setup.workload, setup.limits.max_model_len, setup.reward_latency)
         self.buffer: list[Unit] = []
         self.hold = False
+        stays = isinstance(setup.policies.early_stop, Never) and isinstance(setup.policies.migration, Stay)
+        self.changes_running = not stays
         self.validating = 0
         self._carried = np.empty(0, np.int64)
         self._final: list[tuple[float, int]] = []
@@ -106,8 +110,9 @@ class Rollout:
         return np.arange(where.start, where.stop)
 
     def _dispatch(self, numbers: np.ndarray) -> None:
-        rows, policies = self.trajectories.rows[numbers], self.setup.policies
-        keys = policies.ordering.keys(self.view, Waiting(rows["group"], rows["output_tokens"]))
+        rows, policies = self.trajectories.rows, self.setup.policies
+        waiting = Waiting(rows["group"][numbers], rows["output_tokens"][numbers])
+        keys = policies.ordering.keys(self.view, waiting)
         keys = answers.one_each("ordering", keys, len(numbers), "places in the queue")
         numbers = numbers[np.argsort(keys, kind="stable")]
         routes = policies.routing.route(self.view, len(numbers))
@@ -197,8 +202,6 @@ class Rollout:
     def stop_and_move(self) -> bool:
         """Ask which trajectories stop early and which change their replica; tells whether any did."""
         policies, view, rows = self.setup.policies, self.view, self.trajectories.rows
-        if isinstance(policies.early_stop, Never) and isinstance(policies.migration, Stay):
-            return False
         running = self.pool.running(view.now_s, self._running())
         stops, moving, where = answers.stopped_and_moved(
             policies.early_stop.stop(view, running),

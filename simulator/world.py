@@ -72,6 +72,7 @@ class World:
         self.trajectories = Trajectories()
         self.leases = Leases(config.cluster.gpus)
         self.wanted, self._watched = joined(setup.policies.each()), joined(watchers)
+        self._every_finish = self.wanted.finishes > 0 or self._watched.finishes > 0
         self.pool = Pool(
             setup.limits,
             state.tables(setup.step_cost),
@@ -100,8 +101,8 @@ class World:
         self._over: Callable[[], bool] | None = None
         self._told = self.env.event()
         self._validates = False
-        # The next tick is the how manyth, and how many there were in a row in which nothing was under way.
-        self._ticks, self._idle_ticks = 1, 0
+        # The next tick is the how manyth, when, and how many there were in a row in which nothing was under way.
+        self._ticks, self._tick_s, self._idle_ticks = 1, self.wanted.every_s or math.inf, 0
         self._wake_s: float | None = None
 
     def run(self) -> None:
@@ -109,8 +110,8 @@ class World:
         main = self.env.process(training(self))  # pyright: ignore[reportArgumentType] - it sees this file under two names
         while main.is_alive:
             control_s = self.env.peek()
-            tick_s = self._ticks * self.wanted.every_s or math.inf
-            limit_s = min(control_s, tick_s)
+            tick_s = self._tick_s
+            limit_s = min(tick_s, control_s)
             wake_s = self._next_wake_s(limit_s)
             if wake_s <= limit_s and wake_s < math.inf:
                 self._set_clock(wake_s)
@@ -127,10 +128,6 @@ class World:
             raise main.value
         self.end_s = self.view.now_s
         self._end_leases()
-
-    @property
-    def _every_finish(self) -> bool:
-        return self.wanted.finishes > 0 or self._watched.finishes > 0
 
     def _stuck(self) -> str:
         view = self.view
@@ -165,6 +162,7 @@ class World:
     def _tick(self) -> None:
         """Ask policies that want to be asked at fixed intervals."""
         self._ticks += 1
+        self._tick_s = self._ticks * self.wanted.every_s
         self.look()
         self._ask()
         self._tell()
@@ -261,7 +259,8 @@ class World:
         """When the world must look at the pool next, if nothing else happens before `limit_s`."""
         final_s = self.rollout.next_final_s()
         if self._every_finish:
-            return min(self.pool.next_finish_s(min(limit_s, final_s)), final_s)
+            finish_s = self.pool.next_finish_s(min(final_s, limit_s))
+            return min(final_s, finish_s)
         if self._wake_s is None:
             self._wake_s = self._foreseen_wake_s()
         return self._wake_s
@@ -302,21 +301,20 @@ class World:
     def _ask(self) -> None:
         """Ask policies: replicas that pull first, then whether the round ends, then admission."""
         self._heard, self._all_ended = [0, 0], False
-        self.pull()
+        if self.setup.policies.pulls:
+            self.pull()
         closing = None if self.rollout.hold else self.setup.policies.round_end.close(self.view)
         if closing is not None:
             self.rollout.close_round(answers.word("round_end", closing, ("keep", "drop", "carry")))
             self.rollout.hold = True
             self._wake_s = None
-        if self.rollout.stop_and_move():
+        if self.rollout.changes_running and self.rollout.stop_and_move():
             self._wake_s = None
         self.admit()
 
     def pull(self) -> None:
         """With relays: replicas that have nothing to do take the newest weights."""
         view = self.view
-        if not self.setup.policies.pulls:
-            return
         for i in np.flatnonzero(self.pool.loads == 0).tolist():
             if view.replica_versions[i] < view.version:
                 self.pool.pull(i, view.now_s, view.version, self.setup.sync_cost.pull_s)

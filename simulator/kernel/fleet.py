@@ -97,10 +97,16 @@ def _touch(f, saved, i, t_s, pulls):
         row.t0_s, row.t1_s, row.replica, row.pulls = e.now_s, t_s, i, pulls
         f.used[1] += 1
         e.now_s, e.step_s = t_s, 0.0
-    own.next_s, own.known = e.now_s, 0
-    if e.n_finished > own.recorded:
-        own.next_s, own.known = s.request[s.slot[0, own.recorded].finished].finish_s, 1
+    _settle(s, own)
     return True
+
+
+@inline
+def _settle(s, own):
+    """Note what is known of the next end without a look."""
+    own.next_s, own.known = s.engine[0].now_s, 0
+    if s.engine[0].n_finished > own.recorded:
+        own.next_s, own.known = s.request[s.slot[0, own.recorded].finished].finish_s, 1
 
 
 @jit
@@ -232,7 +238,7 @@ def _empty(f, i):
 
 @inline
 def _record(f, rows, i, t_s):
-    """Record what ended on replica i up to t_s; returns how many."""
+    """Record what ended on replica i up to t_s."""
     s, own = at(f.state, i), f.replica[i]
     before = own.recorded
     while own.recorded < s.engine[0].n_finished:
@@ -246,7 +252,6 @@ def _record(f, rows, i, t_s):
         f.used[0] += 1
         own.recorded += 1
     f.loads[i] -= own.recorded - before
-    return own.recorded - before
 
 
 @jit
@@ -315,9 +320,12 @@ def collect(f, rows, t_s):
     for i in range(len(f.replica)):
         own = f.replica[i]
         while own.next_s <= t_s:
-            if not _look(f, i64(i), t_s, t_s):
+            if not own.known and not _look(f, i64(i), t_s, t_s):
                 return False
-            if _record(f, rows, i, t_s) == 0:
+            if own.known and own.next_s <= t_s:
+                _record(f, rows, i, t_s)
+                _settle(at(f.state, i), own)
+            elif own.next_s <= t_s:
                 break
     return True
 

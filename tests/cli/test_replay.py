@@ -118,12 +118,12 @@ def test_a_trace_that_begins_late_gives_the_same_answer(rollsim, tmp_path):
 
 def test_columns_that_are_not_used_are_named_on_stderr_and_in_json(rollsim, trace):
     lines = trace.read_text().splitlines()
-    trace.write_text("\n".join([f"{lines[0]},model,reward", *(f"{line},m,1" for line in lines[1:])]) + "\n")
+    trace.write_text("\n".join([f"{lines[0]},model,temperature", *(f"{line},m,1" for line in lines[1:])]) + "\n")
     code, out, err = rollsim("replay", trace, "--profile", PROFILE)
     assert code == 0
-    assert err == f"{trace}: 2 columns not used: model, reward\n"
+    assert err == f"{trace}: 2 columns not used: model, temperature\n"
     out, err = rollsim("replay", trace, "--profile", PROFILE, "--json")[1:]
-    assert json.loads(out)["trace"]["unused_columns"] == ["model", "reward"]
+    assert json.loads(out)["trace"]["unused_columns"] == ["model", "temperature"]
     assert "2 columns not used" in err
 
 

@@ -99,14 +99,14 @@ def test_a_misspelt_column_is_named_with_what_was_meant(trace, name, meant):  # 
 def test_other_unknown_columns_are_named():
     """What other programs write beside is not taken for a slip."""
     others = ["hash_ids", "model", "session_id", "user_id", "uid", "group_size", "start_time", "t_start_s", "time",
-              "status", "created_at", "question_id", "arrival_rate", "reward", "turn"]  # fmt: skip
+              "created_at", "question_id", "arrival_rate", "turn"]  # fmt: skip
     assert misspelt("t.csv", ["prompt_tokens", "output_tokens", *others]) == []
     assert unknown(["prompt_tokens", *others, "Priority"]) == others
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_unknown_columns_are_kept_with_the_trace(trace, suffix):  # noqa: F811
-    table = pa.table({"prompt_tokens": [1], "output_tokens": [2], "model": ["m"], "reward": [0.5]})
+    table = pa.table({"prompt_tokens": [1], "output_tokens": [2], "model": ["m"], "temperature": [0.5]})
     path = trace(b"", f"t{suffix}")
     if suffix == ".parquet":
         pq.write_table(table, path)
@@ -114,7 +114,7 @@ def test_unknown_columns_are_kept_with_the_trace(trace, suffix):  # noqa: F811
         arrow_csv.write_csv(table, path)
     else:
         trace("".join(json.dumps(row) + "\n" for row in table.to_pylist()), f"t{suffix}")
-    assert read_requests(path).unused_columns == ("model", "reward")
+    assert read_requests(path).unused_columns == ("model", "temperature")
 
 
 @pytest.mark.parametrize(
