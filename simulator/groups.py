@@ -22,20 +22,16 @@ class Groups:
         self.n = 0
         self.rows = self._records[:0]
 
-    def add(self, first: int, sizes: np.ndarray, *, validation: bool) -> np.ndarray:
-        """Append groups whose trajectories follow one another from `first` on; returns their numbers."""
-        n = self.n
-        self.n += len(sizes)
+    def add(self, count: int) -> int:
+        """Make room for so many more, which the caller fills in; returns the number of the first."""
+        first = self.n
+        self.n += count
         if self.n > len(self._records):
             longer = readable(np.empty(max(self.n, 2 * len(self._records)), GROUP))
-            longer[:n] = self._records[:n]
+            longer[:first] = self._records[:first]
             self._records = longer
         self.rows = self._records[: self.n]
-        new = self.rows[n:]
-        new["first"] = first + np.cumsum(sizes) - sizes
-        new["size"] = new["live"] = sizes
-        new["validation"] = validation
-        return np.arange(n, self.n)
+        return first
 
     def members(self, groups: np.ndarray) -> np.ndarray:
         """Numbers of the trajectories of these groups, group by group."""

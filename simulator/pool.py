@@ -214,7 +214,10 @@ class Pool:
         return float(fleet.last_end_s(self._fleet))
 
     def collect(self, t_s: float) -> np.ndarray:
-        """Numbers of the trajectories that ended up to t_s and were not collected before, their results recorded."""
+        """Numbers of the trajectories that ended up to t_s and were not collected before, their results recorded.
+
+        Valid until the next call.
+        """
         rows = self._trajectories.rows
         if self._every_finish:
             while t_s != self._collected_s and not self._collect(self._fleet, rows, t_s):
@@ -225,7 +228,7 @@ class Pool:
             fleet.collect_foreseen(self._fleet, rows, t_s)
         if not (count := int(self._fleet.used[0])):
             return _NOBODY
-        numbers = self._fleet.ended[:count].copy()
+        numbers = self._fleet.ended[:count]
         self._fleet.used[0] = 0
         self._under_way -= count
         if not self._under_way and not self.paused:

@@ -62,7 +62,9 @@ class Rollout:
         self._carried = np.empty(0, np.int64)
         self._final: list[tuple[float, int]] = []
         self._validation_visits = 0
+        self._over = np.empty(64, np.int64)
         known, some = (self.groups.rows, trajectories.rows), np.empty(0, np.int64)
+        self._fill = bind(kernel.begin, *known, 0, 0, some, False, 0.0)
         self._count_off = bind(kernel.count_off, *known, some, some)
         self._rewarded_s = bind(kernel.rewarded_s, *known, some, np.empty(0))
         self._finals = bind(kernel.finals, *known, some, np.empty(0, kernel.FINAL))
@@ -102,12 +104,9 @@ class Rollout:
         """Make the records of new groups; returns the numbers of their trajectories."""
         view = self.view
         drawn, sizes = self._new.draw(chosen, view.samples_per_group, view.version)
-        where = self.trajectories.add(drawn)
-        groups = self.groups.add(where.start, sizes, validation=validation)
-        rows = self.trajectories.rows[where]
-        rows["group"] = groups if len(groups) == 1 else np.repeat(groups, sizes)
-        rows["t_submit_s"] = view.now_s
-        return np.arange(where.start, where.stop)
+        first, group = self.trajectories.add(drawn), self.groups.add(len(sizes))
+        self._fill(self.groups.rows, self.trajectories.rows, group, first, sizes, validation, view.now_s)
+        return np.arange(first, self.trajectories.n)
 
     def _dispatch(self, numbers: np.ndarray) -> None:
         rows, policies = self.trajectories.rows, self.setup.policies
@@ -132,11 +131,12 @@ class Rollout:
 
     def _ended(self, numbers: np.ndarray) -> None:
         """Count off trajectories that have ended; a group whose last live one it was waits for its rewards."""
-        over = np.empty(len(numbers), np.int64)
-        counted, n = self._count_off(self.groups.rows, self.trajectories.rows, numbers, over)
+        if len(numbers) > len(self._over):
+            self._over = np.empty(2 * len(numbers), np.int64)
+        counted, n = self._count_off(self.groups.rows, self.trajectories.rows, numbers, self._over)
         self.view.trajectories_in_flight -= counted
         if n:
-            self._close(over[:n])
+            self._close(self._over[:n].copy())
 
     def _close(self, over: np.ndarray) -> None:
         """Groups without live members: their rewards are due, or they were validation and nobody waits for them."""

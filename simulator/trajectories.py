@@ -69,8 +69,8 @@ class Trajectories:
         self.n = 0
         self.rows = self._records[:0]
 
-    def add(self, new: np.ndarray) -> slice:
-        """Append records; returns where."""
+    def add(self, new: np.ndarray) -> int:
+        """Append records; returns the number of the first."""
         first = self.n
         self.n += len(new)
         if self.n > len(self._records):
@@ -79,4 +79,4 @@ class Trajectories:
             self._records = longer
         self.rows = self._records[: self.n]
         self.rows[first:] = new
-        return slice(first, self.n)
+        return first

@@ -75,6 +75,7 @@ _CALLS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "fleet.collect_foreseen": lambda: (fleet.collect_foreseen, (_fleets()[0], _rows(), 0.0)),
     "fleet.collect": lambda: (fleet.collect, (_fleets()[0], _rows(), 0.0)),
     "fleet.next_ends": lambda: (fleet.next_ends, (_fleets()[0], _rows(), 0.0)),
+    "groups.begin": lambda: (groups.begin, (*_groups(), 0, 0, _numbers(), False, 0.0)),
     "groups.count_off": lambda: (groups.count_off, (*_groups(), _numbers(), _numbers())),
     "groups.rewarded_s": lambda: (groups.rewarded_s, (*_groups(), _numbers(), np.zeros(1))),
     "groups.foreseen_s": lambda: (groups.foreseen_s, (*_groups(), 0, np.zeros(1))),

@@ -72,6 +72,7 @@ class World:
         self.trajectories = Trajectories()
         self.leases = Leases(config.cluster.gpus)
         self.wanted, self._watched = joined(setup.policies.each()), joined(watchers)
+        self._pulls = setup.policies.pulls
         self._every_finish = self.wanted.finishes > 0 or self._watched.finishes > 0
         self.pool = Pool(
             setup.limits,
@@ -183,9 +184,11 @@ class World:
         buffered = self.view.groups_buffered
         finishes = self.rollout.collect()
         groups = self.view.groups_buffered - buffered
-        for counts in (self._heard, self._seen):
-            counts[0] += finishes
-            counts[1] += groups
+        heard, seen = self._heard, self._seen
+        heard[0] += finishes
+        heard[1] += groups
+        seen[0] += finishes
+        seen[1] += groups
         if groups and not self.view.groups_in_flight:
             self._all_ended = True
         self._wake_s = None
@@ -283,7 +286,7 @@ class World:
     def _wake(self) -> None:
         self.wakes += 1
         self.look()
-        if _due(self._watched, self._seen):
+        if self.watchers and _due(self._watched, self._seen):
             self._seen = [0, 0]
             for watcher in self.watchers:
                 watcher.look(self.view)
@@ -301,7 +304,7 @@ class World:
     def _ask(self) -> None:
         """Ask policies: replicas that pull first, then whether the round ends, then admission."""
         self._heard, self._all_ended = [0, 0], False
-        if self.setup.policies.pulls:
+        if self._pulls:
             self.pull()
         closing = None if self.rollout.hold else self.setup.policies.round_end.close(self.view)
         if closing is not None:

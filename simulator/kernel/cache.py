@@ -16,8 +16,8 @@ ENTRY_POINTS = {
     ),
     "run": (
         "fleet.touch", "fleet.start", "fleet.take_out", "fleet.progress", "fleet.pause", "fleet.swap", "fleet.foresee",
-        "fleet.last_end_s", "fleet.collect_foreseen", "fleet.collect", "fleet.next_ends", "groups.count_off",
-        "groups.rewarded_s", "groups.foreseen_s", "groups.finals", "groups.oldest_under_way",
+        "fleet.last_end_s", "fleet.collect_foreseen", "fleet.collect", "fleet.next_ends", "groups.begin",
+        "groups.count_off", "groups.rewarded_s", "groups.foreseen_s", "groups.finals", "groups.oldest_under_way",
     ),
 }  # fmt: skip
 

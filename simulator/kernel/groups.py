@@ -22,6 +22,18 @@ FINAL = np.dtype(
 
 
 @jit
+def begin(groups, rows, group, first, sizes, validation, t_s):
+    """Fill in new groups from `group` on, whose trajectories follow one another from `first` on, submitted at t_s."""
+    for size in sizes:
+        new = groups[group]
+        new.first, new.size, new.live, new.validation = first, size, size, validation
+        for number in range(first, first + size):
+            rows[number].group, rows[number].t_submit_s = group, t_s
+        first += size
+        group += 1
+
+
+@jit
 def count_off(groups, rows, numbers, over):
     """Count off members that have ended, and write the groups that have no live one left into `over`.
 
