@@ -65,8 +65,9 @@ class FirstAnswer:
 
     def route(self, view: View, count: int) -> Sequence[int | None]:
         """Ask until all have a replica."""
-        routed: list[int | None] = [None] * count
-        for policy in self.policies:
+        first, *others = self.policies
+        routed = first.route(view, count)
+        for policy in others:
             if None not in routed:
                 break
             answers = policy.route(view, count)
