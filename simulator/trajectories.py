@@ -5,7 +5,7 @@ Unknown times and numbers are -1. `reward_s` is the time from an end to its rewa
 
 import numpy as np
 
-from rollsim.simulator.kernel.state import readable, unbacked
+from rollsim.simulator.kernel.state import readable
 
 NOT_YET, TRAINED, DISCARDED = 0, 1, 2
 # Why a trajectory was discarded, by the number in its record.
@@ -74,8 +74,8 @@ class Trajectories:
         first = self.n
         self.n += len(new)
         if self.n > len(self._records):
-            # Far more than needed: what is not used takes no memory, and copying it would take time.
-            longer = readable(unbacked((max(self.n, 8 * len(self._records)),), TRAJECTORY))
+            # Far more than needed: what is not written takes no memory, and copies take time.
+            longer = readable(np.empty(max(self.n, 4 * len(self._records)), TRAJECTORY))
             longer[:first] = self._records[:first]
             self._records = longer
         self.rows = self._records[: self.n]

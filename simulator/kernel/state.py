@@ -204,7 +204,7 @@ _OF_REPLICA = ("engine", "rank", "request", "slot", "segment", "hold", "residues
 
 def stacked(one: State, replicas: int) -> State:
     """Fresh states of equal replicas: arrays of a replica get a dimension in front, tables and scratch are shared."""
-    many = {name: unbacked((replicas, *getattr(one, name).shape), getattr(one, name).dtype) for name in _OF_REPLICA}
+    many = {name: _unbacked((replicas, *getattr(one, name).shape), getattr(one, name).dtype) for name in _OF_REPLICA}
     for name in ("engine", "rank", "request", "slot", "residues", "sums"):
         many[name][:] = getattr(one, name)
     return _readable(one._replace(**many))
@@ -215,7 +215,7 @@ def of_replica(states: State, i: int) -> State:
     return states._replace(**{name: getattr(states, name)[i] for name in _OF_REPLICA})
 
 
-def unbacked(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _unbacked(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array for which the system sets no memory aside before it is written: most of it never is."""
     if sys.platform == "win32":
         return np.empty(shape, dtype)
