@@ -11,6 +11,9 @@ admission_staleness_quota  What the trainer consumes within eta versions.
 admission_replica_batch    A batch for each empty replica.
 admission_backlog          A cap on what is buffered.
 admission_concurrency      A cap on trajectories under way.
+bubble_nobody              What has nothing to do stays idle.
+decoding_batch_gated       Speculation where the batch is small.
+decoding_plain             One token a step.
 early_stop_never           Trajectories run to their own end.
 early_stop_token_cap       A cap on tokens, looked at from time to time.
 migration_none             Nothing moves.
@@ -26,6 +29,7 @@ readiness_streaming        Micro-batches stream into the trainer.
 selection_drop_stale       What is above eta is dropped.
 selection_drop_zero_variance  Groups without a signal are replaced.
 selection_in_order         Nobody is overtaken.
+tool_wait_hold             KV stays while a tool works.
 weight_sync_drain          Swap when nothing runs.
 weight_sync_in_flight      Swap under running trajectories.
 weight_sync_relay          Each replica pulls when it is empty.

@@ -187,10 +187,10 @@ class Move(NamedTuple):
 
 
 class Speculation(NamedTuple):
-    """Drafts verified in each decode step, and where they come from."""
+    """Drafts verified in each decode step, and tokens that a step makes in the mean, 1 to drafts + 1."""
 
     drafts: int
-    source: str
+    tokens_per_step: float
 
 
 class Policy(Protocol):
@@ -281,19 +281,25 @@ class Allocation(Policy, Protocol):
 
 
 class Decoding(Policy, Protocol):
-    """Plain or speculative decoding at a batch size; None is plain."""
+    """Plain or speculative decoding of a replica with so many unfinished trajectories; None is plain.
+
+    Asked when trajectories are queued on it, and when a subscription of any policy wakes.
+    """
 
     def speculate(self, view: View, batch: int) -> Speculation | None: ...
 
 
 class Bubble(Policy, Protocol):
-    """Who takes a lease that has nothing to do; None leaves it idle."""
+    """Who takes a lease that has nothing to do; None leaves it idle.
+
+    Asked when the trainer begins to wait, and when nothing generates any more; role is "train" or "rollout".
+    """
 
     def taker(self, view: View, role: str) -> str | None: ...
 
 
 class ToolWait(Policy, Protocol):
-    """What becomes of the KV of a trajectory that waits for a tool."""
+    """What becomes of the KV of a trajectory that waits for a tool; asked when it leaves for one. None does yet."""
 
     def kv(self, view: View, leaving: Running) -> Literal["hold", "offload", "drop"]: ...
 

@@ -10,6 +10,9 @@ from rollsim.policies.admission_staleness_quota import StalenessQuota
 from rollsim.policies.allocation_colocate import Colocate
 from rollsim.policies.allocation_static_split import StaticSplit
 from rollsim.policies.base import POINTS
+from rollsim.policies.bubble_nobody import Nobody
+from rollsim.policies.decoding_batch_gated import BatchGated
+from rollsim.policies.decoding_plain import Plain
 from rollsim.policies.early_stop_never import Never
 from rollsim.policies.early_stop_token_cap import TokenCap
 from rollsim.policies.migration_none import Stay
@@ -26,6 +29,7 @@ from rollsim.policies.routing_least_load import LeastLoad
 from rollsim.policies.selection_drop_stale import DropStale
 from rollsim.policies.selection_drop_zero_variance import DropZeroVariance
 from rollsim.policies.selection_in_order import InOrder as SelectionInOrder
+from rollsim.policies.tool_wait_hold import Hold
 from rollsim.policies.weight_sync_drain import Drain
 from rollsim.policies.weight_sync_in_flight import InFlight
 from rollsim.policies.weight_sync_relay import Relay
@@ -49,10 +53,13 @@ BUILT_IN: Mapping[str, Mapping[str, type]] = {
     "selection": {"drop_stale": DropStale, "drop_zero_variance": DropZeroVariance, "in_order": SelectionInOrder},
     "weight_sync": {"drain": Drain, "in_flight": InFlight, "relay": Relay},
     "allocation": {"colocate": Colocate, "static_split": StaticSplit},
+    "decoding": {"plain": Plain, "batch_gated": BatchGated},
+    "bubble": {"nobody": Nobody},
+    "tool_wait": {"hold": Hold},
 }
 
-# Points without a second policy: their Protocol may still change. Those without any are not asked yet.
-UNSTABLE = tuple(point for point in POINTS if len(BUILT_IN.get(point, ())) < 2)
+# Points without a second policy: their Protocol may still change.
+UNSTABLE = tuple(point for point in POINTS if len(BUILT_IN[point]) < 2)
 
 # Points where several policies compose (`compose`); the others hold one.
 COMPOSED = ("admission", "routing", "selection")
@@ -66,9 +73,6 @@ def find(point: str, name: str, file: str, place: str) -> type:
     BadInput
         Naming `place` in `file`, what is allowed there, and the closest name.
     """
-    if point in POINTS and point not in BUILT_IN:
-        message = "this decision point has no policy that can be chosen yet"
-        raise BadInput(Fault(file, place, name, message=message))
     if point not in BUILT_IN:
         raise BadInput(Fault(file, place, point, ", ".join(BUILT_IN), closest(point, BUILT_IN), "no such point"))
     names = BUILT_IN[point]

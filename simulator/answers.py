@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from rollsim.policies.base import Move, Running, Selected, Unit
+from rollsim.policies.base import Move, Running, Selected, Speculation, Unit
+from rollsim.simulator.replica import unfit
+from rollsim.simulator.setup import Setup
 from rollsim.simulator.world_failed import WorldFailed
 
 
@@ -56,6 +58,19 @@ def stopped_and_moved(
     if not ((where >= 0) & (where < replicas)).all():
         raise WorldFailed(f"INV-10: migration named a replica that does not exist; there are {replicas}")
     return stops, moving, where
+
+
+def speculation(answer: Speculation | None, setup: Setup) -> None:
+    """Drafts with which everything still fits a replica, and tokens that so many drafts can make."""
+    if answer is None:
+        return
+    count("decoding", answer.drafts, 1, setup.limits.max_num_batched_tokens - 1, "drafts")
+    if not 1 <= answer.tokens_per_step <= answer.drafts + 1:
+        most = f"with {answer.drafts} drafts it makes 1 to {answer.drafts + 1}"
+        raise WorldFailed(f"INV-10: decoding answered {answer.tokens_per_step} tokens a step; {most}")
+    longest = setup.workload.longest_prompt_tokens, setup.workload.longest_output_tokens
+    if reason := unfit(setup.limits, *longest, answer.drafts):
+        raise WorldFailed(f"INV-10: decoding answered {answer.drafts} drafts, with which the longest response {reason}")
 
 
 def selected(answer: Selected, offered: Sequence[Unit]) -> Selected:

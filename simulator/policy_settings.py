@@ -1,6 +1,7 @@
 """Policies from their settings: a name alone, ``{use: name, setting: value}``, or a list of those."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -9,6 +10,8 @@ from rollsim.policies.admission_fixed_batch import FixedBatch
 from rollsim.policies.admission_staleness_quota import StalenessQuota
 from rollsim.policies.base import (
     Allocation,
+    Bubble,
+    Decoding,
     EarlyStop,
     Migration,
     Ordering,
@@ -16,6 +19,7 @@ from rollsim.policies.base import (
     Prompts,
     Readiness,
     RoundEnd,
+    ToolWait,
     WeightSync,
 )
 from rollsim.policies.compose import Chain, FirstAnswer, Minimum
@@ -37,12 +41,15 @@ DEFAULTS: dict[str, Any] = {
     "selection": [],
     "weight_sync": "drain",
     "allocation": "colocate",
+    "decoding": "plain",
+    "bubble": "nobody",
+    "tool_wait": "hold",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Policies:
-    """One policy for each decision point that the world asks."""
+    """One policy for each decision point."""
 
     prompts: Prompts
     admission: Minimum
@@ -55,6 +62,9 @@ class Policies:
     selection: Chain
     weight_sync: WeightSync
     allocation: Allocation
+    decoding: Decoding
+    bubble: Bubble
+    tool_wait: ToolWait
 
     def each(self) -> list[Policy]:
         """All of them."""
@@ -95,9 +105,6 @@ def build_policies(written: Mapping[str, Any], file: str) -> tuple[Policies | No
             faults.append(
                 Fault(file, f"policies.{point}", None, names, closest(point, known), "no such decision point")
             )
-        elif point not in registry.BUILT_IN:
-            message = "this decision point has no policy that can be chosen yet"
-            faults.append(Fault(file, f"policies.{point}", message=message))
     built: dict[str, list[Any]] = {}
     for point, default in DEFAULTS.items():
         given = written.get(point, default)
@@ -147,7 +154,9 @@ def _build(point: str, entry: Any, file: str, place: str, faults: list[Fault]) -
             faults.append(Fault(file, f"{place}.{key}", value, ", ".join(names), closest(value, names)))
         elif hints[key] is bool and not isinstance(value, bool):
             faults.append(Fault(file, f"{place}.{key}", value, "true, false"))
-        elif hints[key] is float and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+        elif hints[key] is float and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
+        ):
             faults.append(Fault(file, f"{place}.{key}", value, "a number above 0"))
         elif hints[key] is int and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             faults.append(Fault(file, f"{place}.{key}", value, "a whole number, at least 0"))
@@ -156,4 +165,14 @@ def _build(point: str, entry: Any, file: str, place: str, faults: list[Fault]) -
         for name, field in fields.items()
         if name not in values and field.default is dataclasses.MISSING
     ]
-    return policy(**values) if len(faults) == before else None
+    if len(faults) > before:
+        return None
+    try:
+        return policy(**values)
+    except ValueError as error:
+        faults.append(Fault(file, place, message=str(error)))
+        return None
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rollsim.policies.base import Running
-from rollsim.simulator.kernel import fleet, state
+from rollsim.simulator.kernel import fleet, fleet_looks, fleet_touches, state
 from rollsim.simulator.kernel.jit import bind
 from rollsim.simulator.leases import Lease, Leases, Timeline
 from rollsim.simulator.limits import EngineLimits
@@ -78,10 +78,10 @@ class Pool:
         self._spent = np.zeros((len(_SPENT) + 1, replicas))
         self._under_way = 0
         rows = trajectories.rows
-        self._start = bind(fleet.start, self._fleet, self._saved, rows, 0.0, _NOBODY)
+        self._start = bind(fleet_touches.start, self._fleet, self._saved, rows, 0.0, _NOBODY)
         if every_finish:
-            self._next_ends = bind(fleet.next_ends, self._fleet, rows, 0.0)
-            self._collect = bind(fleet.collect, self._fleet, rows, 0.0)
+            self._next_ends = bind(fleet_looks.next_ends, self._fleet, rows, 0.0)
+            self._collect = bind(fleet_looks.collect, self._fleet, rows, 0.0)
 
     def states(self) -> list[state.State]:
         """State of each replica."""
@@ -135,7 +135,7 @@ class Pool:
         return len(self._leases) > 0
 
     def _touch(self, t_s: float, first: int, end: int) -> None:
-        self._all(lambda i: fleet.touch(self._fleet, self._saved, t_s, i, end), first, end)
+        self._all(lambda i: fleet_touches.touch(self._fleet, self._saved, t_s, i, end), first, end)
 
     def _all(self, call: Callable[[int], int], first: int, end: int) -> None:
         """Call with the first, then with where it had no room in a log, until the end."""
@@ -176,14 +176,16 @@ class Pool:
         rows, n = self._trajectories.rows, len(numbers)
         live, tokens, oldest = np.zeros(n, bool), np.zeros(n, np.int64), np.zeros(n, np.int64)
         told = live, tokens, oldest
-        self._all(lambda k: fleet.progress(self._fleet, self._saved, rows, t_s, numbers, k, *told), 0, n)
+        self._all(lambda k: fleet_touches.progress(self._fleet, self._saved, rows, t_s, numbers, k, *told), 0, n)
         numbers = numbers[live]
         return Running(numbers, rows["group"][numbers], tokens[live], oldest[live], rows["replica"][numbers])
 
     def take_out(self, t_s: float, numbers: np.ndarray) -> np.ndarray:
         """Take trajectories out of their replicas without their KV; returns those that had not ended, in order."""
         rows, live = self._trajectories.rows, np.zeros(len(numbers), bool)
-        self._all(lambda k: fleet.take_out(self._fleet, self._saved, rows, t_s, numbers, k, live), 0, len(numbers))
+        self._all(
+            lambda k: fleet_touches.take_out(self._fleet, self._saved, rows, t_s, numbers, k, live), 0, len(numbers)
+        )
         self._under_way -= int(live.sum())
         if live.any() and not self._under_way and not self.paused:
             self.timeline.mark(t_s, *WAITS)
@@ -207,11 +209,11 @@ class Pool:
     def foresee(self) -> None:
         """Write the end of every trajectory under way, as it will be if nothing is touched, into its record."""
         rows = self._trajectories.rows
-        self._all(lambda i: fleet.foresee(self._fleet, self._saved, rows, i), 0, self.replicas)
+        self._all(lambda i: fleet_looks.foresee(self._fleet, self._saved, rows, i), 0, self.replicas)
 
     def last_end_s(self) -> float:
         """When the last trajectory ends that has not been collected, as foreseen; never if there is none [s]."""
-        return float(fleet.last_end_s(self._fleet))
+        return float(fleet_looks.last_end_s(self._fleet))
 
     def collect(self, t_s: float) -> np.ndarray:
         """Numbers of the trajectories that ended up to t_s and were not collected before, their results recorded.
@@ -225,7 +227,7 @@ class Pool:
             self._collected_s = -math.inf
         else:
             self.foresee()
-            fleet.collect_foreseen(self._fleet, rows, t_s)
+            fleet_looks.collect_foreseen(self._fleet, rows, t_s)
         if not (count := int(self._fleet.used[0])):
             return _NOBODY
         numbers = self._fleet.ended[:count]
@@ -235,11 +237,20 @@ class Pool:
             self.timeline.mark(float(rows["t_end_s"][numbers].max()), *WAITS)
         return numbers
 
+    def set_rates(self, t_s: float, replicas: np.ndarray, tokens_per_step: np.ndarray, drafts: np.ndarray) -> None:
+        """Let replicas make so many tokens in a decode step from now on, verifying so many drafts."""
+        rates = np.rint(tokens_per_step * state.FP).astype(np.int64)
+        self._all(
+            lambda k: fleet_touches.set_rates(self._fleet, self._saved, t_s, k, replicas, rates, drafts),
+            0,
+            len(replicas),
+        )
+
     def pause(self, t_s: float, cause: str) -> None:
         """Stop all replicas at their next step boundary."""
         self.timeline.mark(t_s, "sync", cause)
         self.paused = True
-        self._all(lambda i: fleet.pause(self._fleet, self._saved, t_s, i), 0, self.replicas)
+        self._all(lambda i: fleet_touches.pause(self._fleet, self._saved, t_s, i), 0, self.replicas)
 
     def swap(self, t_s: float, version: int, *, keep_kv: bool) -> None:
         """Go on with new weights."""
@@ -253,4 +264,6 @@ class Pool:
         self._swap(t_s + seconds, i, i + 1, version, keep_kv=False, pulls=True)
 
     def _swap(self, t_s: float, first: int, end: int, version: int, *, keep_kv: bool, pulls: bool) -> None:
-        self._all(lambda i: fleet.swap(self._fleet, self._saved, t_s, i, end, version, keep_kv, pulls), first, end)
+        self._all(
+            lambda i: fleet_touches.swap(self._fleet, self._saved, t_s, i, end, version, keep_kv, pulls), first, end
+        )

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rollsim.policies.base import Prompt, Unit, Waiting
+from rollsim.policies.base import Prompt, Speculation, Unit, Waiting
+from rollsim.policies.decoding_plain import Plain
 from rollsim.policies.early_stop_never import Never
 from rollsim.policies.migration_none import Stay
 from rollsim.simulator import answers
@@ -48,6 +49,8 @@ class Rollout:
         Validation groups under way.
     changes_running : bool
         Some policy may stop or move what runs.
+    speculates : bool
+        Decoding may be other than plain.
     """
 
     def __init__(self, setup: Setup, view: Counts, pool: Pool, trajectories: Trajectories) -> None:
@@ -58,6 +61,8 @@ class Rollout:
         self.hold = False
         stays = isinstance(setup.policies.early_stop, Never) and isinstance(setup.policies.migration, Stay)
         self.changes_running = not stays
+        self.speculates = not isinstance(setup.policies.decoding, Plain)
+        self._speculation: list[Speculation | None] = [None] * pool.replicas
         self.validating = 0
         self._carried = np.empty(0, np.int64)
         self._final: list[tuple[float, int]] = []
@@ -114,8 +119,26 @@ class Rollout:
         keys = policies.ordering.keys(self.view, waiting)
         keys = answers.one_each("ordering", keys, len(numbers), "places in the queue")
         numbers = numbers[np.argsort(keys, kind="stable")]
-        routes = policies.routing.route(self.view, len(numbers))
-        self.pool.start(self.view.now_s, numbers, answers.routes(routes, len(numbers), self.pool.replicas))
+        answered = policies.routing.route(self.view, len(numbers))
+        routes = answers.routes(answered, len(numbers), self.pool.replicas)
+        self.pool.start(self.view.now_s, numbers, routes)
+        if self.speculates:
+            self.decode(np.unique(routes))
+
+    def decode(self, replicas: np.ndarray) -> bool:
+        """Ask how replicas that have something to do decode; tells whether any changed."""
+        changed = []
+        for i in replicas[self.pool.loads[replicas] > 0].tolist():
+            answer = self.setup.policies.decoding.speculate(self.view, int(self.pool.loads[i]))
+            if answer != self._speculation[i]:
+                answers.speculation(answer, self.setup)
+                self._speculation[i] = answer
+                changed.append(i)
+        if changed:
+            now = [self._speculation[i] or Speculation(0, 1.0) for i in changed]
+            drafts, tokens = np.array([one.drafts for one in now]), np.array([one.tokens_per_step for one in now])
+            self.pool.set_rates(self.view.now_s, np.array(changed), tokens, drafts)
+        return len(changed) > 0
 
     def collect(self) -> int:
         """Take in what has ended by now; returns the finished trajectories."""

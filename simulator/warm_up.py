@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 
 from rollsim.simulator.costs import StepCost
-from rollsim.simulator.kernel import ENTRY_POINTS, decode, fleet, groups, loop, state, touches
+from rollsim.simulator.kernel import (
+    ENTRY_POINTS,
+    decode,
+    fleet,
+    fleet_looks,
+    fleet_touches,
+    groups,
+    loop,
+    state,
+    touches,
+)
 from rollsim.simulator.kernel.groups import FINAL, GROUP
 from rollsim.simulator.limits import EngineLimits
 from rollsim.simulator.trajectories import TRAJECTORY
@@ -61,20 +71,24 @@ _CALLS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "touches.set_version": lambda: (touches.set_version, (_state(), 0)),
     "decode.output_tokens": lambda: (decode.output_tokens, (_state(), 0)),
     "decode.computed_tokens": lambda: (decode.computed_tokens, (_state(), 0)),
-    "fleet.touch": lambda: (fleet.touch, (*_fleets(), 0.0, 0, 0)),
-    "fleet.start": lambda: (fleet.start, (*_fleets(), _rows(), 0.0, _numbers())),
-    "fleet.take_out": lambda: (fleet.take_out, (*_fleets(), _rows(), 0.0, _numbers(), 0, _flags())),
-    "fleet.progress": lambda: (
-        fleet.progress,
+    "fleet_touches.touch": lambda: (fleet_touches.touch, (*_fleets(), 0.0, 0, 0)),
+    "fleet_touches.start": lambda: (fleet_touches.start, (*_fleets(), _rows(), 0.0, _numbers())),
+    "fleet_touches.take_out": lambda: (fleet_touches.take_out, (*_fleets(), _rows(), 0.0, _numbers(), 0, _flags())),
+    "fleet_touches.progress": lambda: (
+        fleet_touches.progress,
         (*_fleets(), _rows(), 0.0, _numbers(), 0, _flags(), _numbers(), _numbers()),
     ),
-    "fleet.pause": lambda: (fleet.pause, (*_fleets(), 0.0, 0)),
-    "fleet.swap": lambda: (fleet.swap, (*_fleets(), 0.0, 0, 0, 0, False, False)),
-    "fleet.foresee": lambda: (fleet.foresee, (*_fleets(), _rows(), 0)),
-    "fleet.last_end_s": lambda: (fleet.last_end_s, _fleets()[:1]),
-    "fleet.collect_foreseen": lambda: (fleet.collect_foreseen, (_fleets()[0], _rows(), 0.0)),
-    "fleet.collect": lambda: (fleet.collect, (_fleets()[0], _rows(), 0.0)),
-    "fleet.next_ends": lambda: (fleet.next_ends, (_fleets()[0], _rows(), 0.0)),
+    "fleet_touches.set_rates": lambda: (
+        fleet_touches.set_rates,
+        (*_fleets(), 0.0, 0, _numbers(), _numbers(), _numbers()),
+    ),
+    "fleet_touches.pause": lambda: (fleet_touches.pause, (*_fleets(), 0.0, 0)),
+    "fleet_touches.swap": lambda: (fleet_touches.swap, (*_fleets(), 0.0, 0, 0, 0, False, False)),
+    "fleet_looks.foresee": lambda: (fleet_looks.foresee, (*_fleets(), _rows(), 0)),
+    "fleet_looks.last_end_s": lambda: (fleet_looks.last_end_s, _fleets()[:1]),
+    "fleet_looks.collect_foreseen": lambda: (fleet_looks.collect_foreseen, (_fleets()[0], _rows(), 0.0)),
+    "fleet_looks.collect": lambda: (fleet_looks.collect, (_fleets()[0], _rows(), 0.0)),
+    "fleet_looks.next_ends": lambda: (fleet_looks.next_ends, (_fleets()[0], _rows(), 0.0)),
     "groups.begin": lambda: (groups.begin, (*_groups(), 0, 0, _numbers(), False, 0.0)),
     "groups.count_off": lambda: (groups.count_off, (*_groups(), _numbers(), _numbers())),
     "groups.rewarded_s": lambda: (groups.rewarded_s, (*_groups(), _numbers(), np.zeros(1))),

@@ -189,6 +189,8 @@ class World:
         heard[1] += groups
         seen[0] += finishes
         seen[1] += groups
+        if finishes and not self.view.trajectories_in_flight:
+            self.offer("rollout")
         if groups and not self.view.groups_in_flight:
             self._all_ended = True
         self._wake_s = None
@@ -202,6 +204,8 @@ class World:
         """Groups for the trainer, as many as readiness says; their rest stays in the buffer."""
         self.look()
         batch = self._try_batch()
+        if batch is None and not self.setup.shares.shared:
+            self.offer("train")
         while batch is None:
             self._ready = self.env.event()
             batch = yield self._ready
@@ -313,7 +317,13 @@ class World:
             self._wake_s = None
         if self.rollout.changes_running and self.rollout.stop_and_move():
             self._wake_s = None
+        if self.rollout.speculates and self.rollout.decode(np.arange(self.pool.replicas)):
+            self._wake_s = None
         self.admit()
+
+    def offer(self, role: str) -> None:
+        """Ask who takes GPUs that have nothing to do; nobody can yet."""
+        answers.word("bubble", self.setup.policies.bubble.taker(self.view, role), (None,))
 
     def pull(self) -> None:
         """With relays: replicas that have nothing to do take the newest weights."""

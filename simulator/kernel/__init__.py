@@ -8,7 +8,8 @@ ends      preempt, finish, take out           schedule  one step, request by req
 cost      time of a step and of k steps       jump      k pure decode steps at once
 loop      run until a time, an end, idleness  touches   what the world does between steps
 steady    one step of a rank that only decodes
-calls     what one replica of a pool does       fleet     all of them, in one call
+calls     what one replica of a pool does       fleet     the arrays of all of them
+fleet_touches  what the world does to them      fleet_looks  how they go on in between
 snapshot  back from having run ahead            groups    what becomes of groups whose members end
 jit       the compiler                        cache     where it keeps what it compiled
 """

@@ -15,9 +15,11 @@ ENTRY_POINTS = {
         "decode.output_tokens", "decode.computed_tokens",
     ),
     "run": (
-        "fleet.touch", "fleet.start", "fleet.take_out", "fleet.progress", "fleet.pause", "fleet.swap", "fleet.foresee",
-        "fleet.last_end_s", "fleet.collect_foreseen", "fleet.collect", "fleet.next_ends", "groups.begin",
-        "groups.count_off", "groups.rewarded_s", "groups.foreseen_s", "groups.finals", "groups.oldest_under_way",
+        "fleet_touches.touch", "fleet_touches.start", "fleet_touches.take_out", "fleet_touches.progress",
+        "fleet_touches.set_rates", "fleet_touches.pause", "fleet_touches.swap", "fleet_looks.foresee",
+        "fleet_looks.last_end_s", "fleet_looks.collect_foreseen", "fleet_looks.collect", "fleet_looks.next_ends",
+        "groups.begin", "groups.count_off", "groups.rewarded_s", "groups.foreseen_s", "groups.finals",
+        "groups.oldest_under_way",
     ),
 }  # fmt: skip
 

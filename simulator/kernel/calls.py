@@ -13,7 +13,7 @@ _SLACK = 1 - 1e-9
 
 
 @jit
-def take_in(s, rows, numbers, owner, first):
+def take_in(s, rows, numbers, owner, first, rate, drafts):
     """Queue trajectories as requests first.., in the order given; owner[request] becomes the trajectory's number.
 
     Neighbours of one group share the prompt of the first of them. One that comes back with tokens is as a request that
@@ -28,6 +28,7 @@ def take_in(s, rows, numbers, owner, first):
         row.request = r
         q.prompt, q.target, q.out = row.prompt_tokens, row.target_tokens, row.output_tokens
         q.kv_version = s.engine[0].version
+        q.rate, q.drafts = rate, drafts
         if q.out > 0:
             q.preemptions = 1
             q.first_token_s = row.t_first_token_s

@@ -134,7 +134,7 @@ def test_print_config_is_a_config(rollsim, tmp_path):
         (("example:sync", "model.profile=x", "workload.trace=nope.csv"), ["unknown profile", "nope.csv"]),
         (("example:async", "policies.admission.2.eta=1"), ["has 2 entries"]),
         (("example:sync", "policies.routing=least_lod"), ["did you mean 'least_load'"]),
-        (("example:sync", "policies.tool_wait=hold"), ["policies.tool_wait"]),
+        (("example:sync", "policies.tool_wait=holt"), ["policies.tool_wait"]),
         (("example:sync", "policies.admission={use: fixed_batch, ahed: 1}"), ["did you mean 'ahead'"]),
         (("example:sync", "policies.admission={use: fixed_batch, ahead: 1}"), ["shared GPUs"]),
         (("example:sync", "policies.round_end={use: first_k, unfinished: karry}"), ["carry, drop, keep"]),

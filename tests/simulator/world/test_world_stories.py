@@ -255,3 +255,18 @@ def test_repack():
     assert rows["t_end_s"].tolist() == [3.0, 4.0, 10.0, 12.0]
     assert rows["recomputed_tokens"].tolist() == [0, 0, 16 + 6, 0]
     assert begins(world) == [12.0]
+
+
+def test_speculation_where_the_batch_is_small():
+    """Two tokens a step for who is alone: replica 0's last has 1 left at 3 s and ends at 4; replica 1's 5 at 5 s."""
+    decoding = {"use": "batch_gated", "drafts": 1, "acceptance": 1.0, "at_most": 1}
+    world = run(setup({"decoding": decoding, "routing": "least_load"}, [(3, 5), (4, 10)], gpus=2, steps=1))
+    assert world.trajectories.rows["t_end_s"].tolist() == [3.0, 5.0, 4.0, 8.0]
+    assert begins(world) == [8.0]
+
+
+def test_speculation_by_its_acceptance():
+    """Leviathan's mean for 3 drafts at 0.5 is 1.875 tokens a step: 1 in the first, 15 more in 8."""
+    decoding = {"use": "batch_gated", "drafts": 3, "acceptance": 0.5, "at_most": 1}
+    world = run(setup({"decoding": decoding}, [(16, 1)], gpus=2, steps=1, prompts=1))
+    assert world.trajectories.rows["t_end_s"].tolist() == [9.0, 1.0]
