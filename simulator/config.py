@@ -15,6 +15,7 @@ from rollsim.simulator.length_law import Drift
 from rollsim.simulator.model_faults import model_faults
 from rollsim.simulator.policy_settings import Policies, build_policies
 from rollsim.simulator.profile_parts import Part, Seconds, SyncName
+from rollsim.simulator.recorded_workload import Order
 from rollsim.simulator.reward_latency import RewardSeconds
 from rollsim.simulator.train_cost import MICRO_BATCH_TOKENS, Sharding
 from rollsim.simulator.train_memory import Offload
@@ -110,9 +111,10 @@ class SyncSection(Part):
 class WorkloadSection(Part):
     """Where lengths come from, a recorded trace or a length law, and how long a reward takes.
 
-    `visits`: whether a prompt that comes back meets its responses again or new ones. `drift`: by how much lengths grow
-    over the versions of the weights, instead of the law's. `reward_s`: seconds of each, or a lognormal of `median_s`
-    and `p99_s`, with or without a `timeout_s`.
+    `visits`: whether a prompt that comes back meets its responses again or new ones. `order`: whether prompts are
+    groups of the trace drawn at random by the seed (resampled, the default) or in its order (recorded). `drift`: by how
+    much lengths grow over the versions of the weights, instead of the law's. `reward_s`: seconds of each, or a
+    lognormal of `median_s` and `p99_s`, with or without a `timeout_s`.
     """
 
     trace: str | None = None
@@ -120,6 +122,7 @@ class WorkloadSection(Part):
     visits: Visits = "redraw"
     cap_tokens: PositiveInt | None = None
     drift: tuple[Drift, ...] | None = None
+    order: Order | None = None
     reward_s: RewardSeconds = 0.0
 
 

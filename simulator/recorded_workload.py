@@ -1,5 +1,7 @@
 """Replay of recorded groups as a workload."""
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -8,12 +10,14 @@ from rollsim.simulator.workload import Responses, Visits
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.requests import RequestTrace
 
+Order = Literal["resampled", "recorded"]
+
 
 class RecordedWorkload:
-    """Groups of a recorded trace in its order, over and over.
+    """Groups of a recorded trace as prompts: drawn at random with replacement, or in turn, over and over.
 
-    The first pass gives every response as it was recorded, with its reward if the trace has one. Later ones, further
-    visits and laps of the data set, meet the same responses again (`reuse`) or draw from those of the group with
+    A prompt gives every response of its group as it was recorded, with its reward if the trace has one. Further visits
+    to it, and laps of the trace, meet the same responses again (`reuse`) or draw from those of the group with
     replacement (`redraw`). One beyond the recorded ones of its group is an `extra`: a recorded response of the group,
     drawn at random, with its length blurred by exp(h z) with z standard normal, h = 0.9 s m**(-1/5) (Silverman's rule
     of thumb, 1986, equation 3.31), s the pooled standard deviation of log lengths within groups and m the responses of
@@ -26,6 +30,9 @@ class RecordedWorkload:
         Requests without a group count as groups of one.
     streams : Streams
     visits : str
+    order : str
+        `resampled`: the group of a prompt is drawn by the seed, so that the runs of several seeds differ as other
+        samples of the same source would (Efron, 1979: the bootstrap, by group). `recorded`: the groups in turn.
 
     Attributes
     ----------
@@ -41,11 +48,13 @@ class RecordedWorkload:
         If no response of the trace has ended.
     """
 
-    def __init__(self, trace: RequestTrace, streams: Streams, *, visits: Visits = "redraw") -> None:
+    def __init__(
+        self, trace: RequestTrace, streams: Streams, *, visits: Visits = "redraw", order: Order = "resampled"
+    ) -> None:
         self.name, self.content_hash, self.claims = trace.path, trace.content_hash, ()
         trace, left_out = _recorded(trace)
         self.notes = trace.notes + left_out
-        self.streams, self.visits = streams, visits
+        self.streams, self.visits, self.order = streams, visits, order
         key = np.where(trace.group < 0, -1 - np.arange(len(trace)), trace.group)
         _, first, member_of, sizes = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         turn = np.argsort(first)
@@ -78,11 +87,15 @@ class RecordedWorkload:
     ) -> Responses:
         """Responses to prompts, by key; see `LawWorkload.draw`. Pass rates are unknown."""
         prompt, sample, visit, attempt = np.broadcast_arrays(prompt, sample, visit, attempt)
-        group = prompt % len(self)
+        lap = np.zeros_like(prompt)
+        if self.order == "resampled":
+            group = (self.streams.uniform("replay.group", prompt) * len(self)).astype(np.int64)
+        else:
+            lap, group = np.divmod(prompt, len(self))
         size = self._sizes[group]
         extra = sample >= size
         member = np.where(extra, 0, sample)
-        again = extra if self.visits == "reuse" else extra | (visit > 0) | (prompt >= len(self))
+        again = extra if self.visits == "reuse" else extra | (visit > 0) | (lap > 0)
         if again.any():
             key = prompt[again], visit[again], sample[again], attempt[again]
             member = member.copy()

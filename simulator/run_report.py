@@ -84,7 +84,7 @@ def _step(document: dict[str, Any]) -> list[str]:
     for name, seconds in steps["parts_s"].items():
         share = seconds / step["mean"] if step["mean"] else 0.0
         if seconds > 0:
-            what = PARTS.get(name, "validation, other")
+            what = PARTS.get(name, "warm-up, other")
             lines.append(f"{what:<28}{number(seconds):>10}{percent(share):>8} {bar(share, 1.0, 24)}")
     lines.append(f"{'a step':<28}{number(step['mean']):>10}{percent(1.0):>8} {_within(step)}")
     if later["mean"] is not None:

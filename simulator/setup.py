@@ -97,6 +97,7 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
             visits=written.visits,
             cap_tokens=written.cap_tokens,
             drift=written.drift or (),
+            order=written.order,
             file=file,
         )
     if policies is None or profile is None or workload is None:

@@ -32,6 +32,9 @@ def training(world: "World") -> Process:
         yield from _step(world, step, last=step == train.steps - 1)
         if train.validate_every and (step + 1) % train.validate_every == 0:
             yield from _validate(world, step)
+        world.steps[-1]["ended_s"] = view.now_s
+        if world.on_step is not None:
+            world.on_step(len(world.steps))
 
 
 def _warm_up(world: "World") -> Process:
@@ -50,6 +53,7 @@ class _Row:
         self.step, self.asked_s = step, t_s
         self.t0_s = self.t1_s = t_s
         self.generate_s = self.train_s = self.logprob_s = self.sync_s = self.switch_s = self.drain_s = 0.0
+        self.checkpoint_s = 0.0
         self.numbers: list[np.ndarray] = []
 
 
@@ -100,6 +104,7 @@ def _step(world: "World", step: int, *, last: bool) -> Process:
     row.t1_s = view.now_s
     if train.checkpoint_every and (step + 1) % train.checkpoint_every == 0:
         seconds = world.setup.checkpoint_s
+        row.checkpoint_s = seconds
         yield from _spend(world, None, [Part("checkpoint", None, seconds)], "checkpoint")
     validates = train.validate_every and (step + 1) % train.validate_every == 0
     done = last and not validates
@@ -122,7 +127,9 @@ def switch(world: "World", row: _Row, name: str) -> Process:
     """Shared GPUs leave generation for training, or the other way round."""
     view = world.view
     if name == "to training":
+        began_s = view.now_s
         yield from world.drain()
+        row.generate_s += view.now_s - began_s
         world.pool.release(world.leases, view.now_s)
         world.lane.take(view.now_s)
     t0_s = view.now_s
@@ -180,6 +187,7 @@ def _validate(world: "World", step: int) -> Process:
     yield from world.wait_until(lambda: not world.rollout.validating, validation=True)
     world.lane.until(view.now_s, "starved", "validation")
     world.span("validation", f"after step {step}", t0_s)
+    world.steps[-1]["validation_s"] = view.now_s - t0_s
     world.rollout.hold = step + 1 == train.steps
     world.admit()
 
@@ -200,10 +208,10 @@ def _note(world: "World", row: _Row) -> None:
             "weight_sync_s": row.sync_s,
             "switch_s": row.switch_s,
             "drain_s": row.drain_s,
+            "checkpoint_s": row.checkpoint_s,
+            "validation_s": 0.0,
             "trajectories": len(numbers),
             "prompt_tokens": int(rows["prompt_tokens"][numbers].sum()),
             "output_tokens": int(rows["output_tokens"][numbers].sum()),
         }
     )
-    if world.on_step is not None:
-        world.on_step(len(world.steps))

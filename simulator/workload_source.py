@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rollsim.simulator.law_store import list_laws, load_law
 from rollsim.simulator.length_law import Drift, LengthLaw
 from rollsim.simulator.profile_parts import Claim
-from rollsim.simulator.recorded_workload import RecordedWorkload
+from rollsim.simulator.recorded_workload import Order, RecordedWorkload
 from rollsim.simulator.rng import Streams
 from rollsim.simulator.workload import LawWorkload, Visits
 from rollsim.traces.errors import BadInput, Fault
@@ -21,6 +21,7 @@ def open_workload(
     visits: Visits = "redraw",
     cap_tokens: int | None = None,
     drift: Sequence[Drift] = (),
+    order: Order | None = None,
     file: str = "config",
 ) -> RecordedWorkload | LawWorkload:
     """Open one of both.
@@ -36,6 +37,8 @@ def open_workload(
         Another cap than the law's.
     drift : sequence of Drift
         Another drift than the law's, unless empty.
+    order : str, optional
+        Whether prompts are groups of the trace drawn at random (`resampled`, the default) or in its order (`recorded`).
     file : str
         Named in faults.
 
@@ -57,6 +60,8 @@ def open_workload(
             for name, given in settings.items()
             if given is not None
         ]
+    elif order is not None:
+        faults.append(Fault(file, "workload.order", order, "nothing with workload.law"))
     if any(later.version <= earlier.version for earlier, later in itertools.pairwise(drift)):
         versions = [knot.version for knot in drift]
         faults.append(Fault(file, "workload.drift", versions, "versions that increase strictly"))
@@ -64,7 +69,7 @@ def open_workload(
         raise BadInput(faults)
     if law is not None:
         return LawWorkload(_drifting(load_law(law), drift), streams, visits=visits, cap_tokens=cap_tokens)
-    return RecordedWorkload(read_requests(str(trace)), streams, visits=visits)
+    return RecordedWorkload(read_requests(str(trace)), streams, visits=visits, order=order or "resampled")
 
 
 def _drifting(law: LengthLaw, drift: Sequence[Drift]) -> LengthLaw:

@@ -18,6 +18,8 @@ PARTS = {
     "train_s": "train",
     "drain_s": "drain before new weights",
     "weight_sync_s": "weight sync",
+    "checkpoint_s": "checkpoint",
+    "validation_s": "validation",
 }
 _ROUNDING = 1e-9
 
@@ -29,8 +31,9 @@ class StepKpis:
     Attributes
     ----------
     step_s
-        Time of a step, from the publication before it (or time 0) to its own; the steps of one run depend on each
-        other, so the interval is that of independent steps only as a guide.
+        Time of a step, from the end of the one before (or time 0) to its own, when its weights were out and its
+        validation over; the steps of one run depend on each other, so the interval is that of independent steps only
+        as a guide.
     later_s
         The same without the first step, which finds an empty pool.
     spread_s
@@ -38,7 +41,7 @@ class StepKpis:
     parts_s
         Mean of each known part, and ``other_s`` for what none of them covers; they add up to the mean of `step_s`.
     span_s
-        From time 0 to the last publication.
+        From time 0 to the end of the last step.
     gpus
         GPU-seconds of the ledger over the span.
     trained_tokens
@@ -81,16 +84,16 @@ class WallClock:
         return asdict(self)
 
 
-def published_s(steps: pa.Table) -> np.ndarray:
-    """When each step published its weights [s], in the order of steps; the end of the sync where that is not known."""
+def ended_s(steps: pa.Table) -> np.ndarray:
+    """When each step was over [s], in the order of steps; the end of the sync where that is not known."""
     ordered = steps.sort_by("step")
     end_s = pc.add(ordered["t1_s"], pc.fill_null(ordered["weight_sync_s"], 0.0))
-    return pc.coalesce(ordered["published_s"], end_s).to_numpy()
+    return pc.coalesce(ordered["ended_s"], ordered["published_s"], end_s).to_numpy()
 
 
 def step_seconds(steps: pa.Table) -> np.ndarray:
     """Time of each step [s]."""
-    return np.diff(published_s(steps), prepend=0.0)
+    return np.diff(ended_s(steps), prepend=0.0)
 
 
 def step_kpis(tables: Mapping[str, pa.Table]) -> StepKpis:
@@ -124,7 +127,7 @@ def wall_clock(steps: pa.Table, count: int, usd_per_s: float | None = None) -> W
     usd_per_s
         Price of all GPUs [USD/s].
     """
-    ends = published_s(steps)
+    ends = ended_s(steps)
     run = len(ends)
     if not run:
         return None

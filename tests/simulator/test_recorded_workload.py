@@ -26,7 +26,7 @@ def groups(workload, prompts, samples, **keys):
 
 
 def test_the_first_pass_is_as_recorded(trace):
-    workload = RecordedWorkload(trace, Streams(0))
+    workload = RecordedWorkload(trace, Streams(0), order="recorded")
     assert len(workload) == 3
     drawn = groups(workload, [0, 1], 2)
     assert drawn.output_tokens.tolist() == [[10, 20], [7, 9]]
@@ -38,7 +38,7 @@ def test_the_first_pass_is_as_recorded(trace):
 
 
 def test_extras_are_flagged_and_come_from_within_the_group(trace):
-    drawn = groups(RecordedWorkload(trace, Streams(0)), [0, 1], 400)
+    drawn = groups(RecordedWorkload(trace, Streams(0), order="recorded"), [0, 1], 400)
     assert drawn.extra.sum(axis=1).tolist() == [398, 397]
     assert drawn.extra.mean() == pytest.approx((398 + 397) / 800)
     # Log lengths of b: ln 10 and ln 20; blurred around each of the two.
@@ -52,11 +52,14 @@ def test_the_blur_is_silvermans(trace):
     squares = sum(((x - x.mean()) ** 2).sum() for x in logs)
     expected = 0.9 * np.sqrt(squares / (6 - 3)) * 2 ** (-1 / 5)
     # One number is needed from inside: no drawn length shows the width alone.
-    assert RecordedWorkload(trace, Streams(0))._blur[0] == pytest.approx(expected)
+    assert RecordedWorkload(trace, Streams(0), order="recorded")._blur[0] == pytest.approx(expected)
 
 
 def test_laps_and_visits_redraw_or_reuse(trace):
-    redrawn, reused = RecordedWorkload(trace, Streams(3)), RecordedWorkload(trace, Streams(3), visits="reuse")
+    redrawn, reused = (
+        RecordedWorkload(trace, Streams(3), order="recorded"),
+        RecordedWorkload(trace, Streams(3), visits="reuse", order="recorded"),
+    )
     laps = np.arange(40) * 3
     assert set(groups(redrawn, laps, 2).output_tokens.ravel().tolist()) == {10, 20}
     assert len({tuple(row) for row in groups(redrawn, laps, 2).output_tokens.tolist()}) == 4
@@ -67,7 +70,7 @@ def test_laps_and_visits_redraw_or_reuse(trace):
 
 
 def test_inv_11_a_response_depends_on_its_keys_alone(trace):
-    workload = RecordedWorkload(trace, Streams(1))
+    workload = RecordedWorkload(trace, Streams(1), order="recorded")
     whole = groups(workload, range(30), 5, visit=2)
     for prompt in (0, 7, 29):
         for sample in (0, 4):
@@ -86,17 +89,17 @@ def outcomes(tmp_path):
 
 
 def test_rewards_and_cuts_come_with_their_response(outcomes):
-    drawn = groups(RecordedWorkload(outcomes, Streams(0)), [0, 1], 1)
+    drawn = groups(RecordedWorkload(outcomes, Streams(0), order="recorded"), [0, 1], 1)
     assert drawn.reward[0] == 1
     assert np.isnan(drawn.reward[1])
-    many = groups(RecordedWorkload(outcomes, Streams(0)), [0], 600)
+    many = groups(RecordedWorkload(outcomes, Streams(0), order="recorded"), [0], 600)
     assert many.truncated[0, :2].tolist() == [False, True]
     assert (many.reward[0] == ~many.truncated[0]).all(), "which of both a response is, its reward and length say alike"
     assert 0.4 < many.truncated.mean() < 0.6
 
 
 def test_a_length_that_is_the_limit_is_not_blurred(outcomes):
-    many = groups(RecordedWorkload(outcomes, Streams(0)), [0], 600)
+    many = groups(RecordedWorkload(outcomes, Streams(0), order="recorded"), [0], 600)
     cut = many.truncated[0]
     assert set(many.output_tokens[0, cut].tolist()) == {99}
     assert len(set(many.output_tokens[0, ~cut].tolist())) > 10
@@ -106,7 +109,7 @@ def test_a_length_that_is_the_limit_is_not_blurred(outcomes):
 def test_lone_requests_repeat_themselves_and_say_so(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("prompt_tokens,output_tokens\n5,10\n6,20\n")
-    workload = RecordedWorkload(read_requests(path), Streams(0))
+    workload = RecordedWorkload(read_requests(path), Streams(0), order="recorded")
     drawn = groups(workload, [0, 1], 4)
     assert drawn.output_tokens.tolist() == [[10] * 4, [20] * 4]
     assert drawn.extra.mean() == 0.75
@@ -120,7 +123,7 @@ def write(path, rows, columns="prompt_tokens,output_tokens,group,status,is_extra
 
 def test_what_had_not_ended_or_is_an_extra_is_no_recorded_length(tmp_path):
     rows = ["9,10,a,finished,false", "9,3,a,in_flight,false", "9,4,b,aborted,", "9,77,a,finished,true", "9,5,c,done,0"]
-    workload = RecordedWorkload(write(tmp_path / "t.csv", rows), Streams(0))
+    workload = RecordedWorkload(write(tmp_path / "t.csv", rows), Streams(0), order="recorded")
     assert len(workload) == 2
     drawn = groups(workload, [0, 1], 1)
     assert drawn.output_tokens.ravel().tolist() == [10, 5]
@@ -132,11 +135,11 @@ def test_what_had_not_ended_or_is_an_extra_is_no_recorded_length(tmp_path):
 def test_a_trace_without_a_recorded_length_is_refused(tmp_path):
     trace = write(tmp_path / "t.csv", ["9,10,a,failed,false", "9,3,a,Pending ,false", "9,3,a,finished,true"])
     with pytest.raises(BadInput, match="none of its 3 responses"):
-        RecordedWorkload(trace, Streams(0))
+        RecordedWorkload(trace, Streams(0), order="recorded")
 
 
 def test_whole_traces_say_nothing_of_what_is_left_out(tmp_path):
-    workload = RecordedWorkload(write(tmp_path / "t.csv", ["9,10,a,finished,false"]), Streams(0))
+    workload = RecordedWorkload(write(tmp_path / "t.csv", ["9,10,a,finished,false"]), Streams(0), order="recorded")
     assert not any("left out" in note for note in workload.notes)
 
 
@@ -150,7 +153,7 @@ def test_the_rollouts_of_a_run_are_replayed(tmp_path):
     rollouts = Run.open(tmp_path / "a").table("rollouts")
     recorded = rollouts.filter(pc.equal(rollouts["status"], "finished")).select(wanted)
     assert 0 < recorded.num_rows < rollouts.num_rows
-    workload = RecordedWorkload(read_requests(tmp_path / "a"), Streams(0))
+    workload = RecordedWorkload(read_requests(tmp_path / "a"), Streams(0), order="recorded")
     assert len(workload) == len(recorded["group_id"].unique())
     lost = rollouts.num_rows - recorded.num_rows
     assert any(note.startswith(f"{lost} of {rollouts.num_rows} responses") for note in workload.notes)
@@ -170,3 +173,17 @@ def test_the_rollouts_of_a_run_are_replayed(tmp_path):
     assert {0.0, 1.0} <= set(rewards.to_pylist()) <= {0.0, 1.0, None}
     unknown = recorded["reward"].null_count
     assert any(note.startswith(f"the rewards of {unknown} of") for note in workload.notes) == (unknown > 0)
+
+
+def test_seeds_draw_groups_with_replacement(trace):
+    """Each prompt is a recorded group as it was, each group as likely; seeds differ."""
+    drawn = {}
+    for seed in (0, 1):
+        drawn[seed] = groups(RecordedWorkload(trace, Streams(seed)), np.arange(600), 1)
+        kinds, counts = np.unique(
+            np.hstack([drawn[seed].prompt_tokens, drawn[seed].output_tokens]), axis=0, return_counts=True
+        )
+        assert kinds.tolist() == [[30, 5], [50, 7], [100, 10]]
+        # 600 draws of chance 1/3 have a standard deviation of 11.5.
+        assert abs(counts - 200).max() < 5 * 11.5
+    assert (drawn[0].output_tokens != drawn[1].output_tokens).any()
