@@ -74,6 +74,9 @@ def worlds(draw):
         policies["early_stop"] = {"use": "token_cap", "tokens": draw(st.integers(1, 60)), "every_s": 7.0}
     if draw(st.integers(0, 3)) == 0:
         policies["migration"] = {"use": "repack", "at_most": draw(st.integers(2, 8)), "every_s": 5.0}
+    if draw(st.integers(0, 3)) == 0:
+        gate = {"drafts": draw(st.integers(1, 3)), "acceptance": draw(st.sampled_from([0.3, 1.0]))}
+        policies["decoding"] = gate | {"use": "batch_gated", "at_most": draw(st.integers(1, 6))}
     train = {"mini_batches": draw(st.integers(1, prompts * samples)), "validate_every": draw(st.sampled_from([0, 2]))}
     train |= {"validation_prompts": 2, "checkpoint_every": draw(st.sampled_from([0, 1])), "checkpoint_s": 1.0}
     reward = st.sampled_from([0.0, 1.0])
@@ -96,7 +99,8 @@ def worlds(draw):
         "limits": {
             "max_model_len": 176,
             "max_num_seqs": draw(st.sampled_from([2, 16])),
-            "num_blocks": draw(st.sampled_from([11, 40, 2000])),
+            # With drafts, 11 blocks hold no response of full length.
+            "num_blocks": draw(st.sampled_from([12 if "decoding" in policies else 11, 40, 2000])),
             "async_scheduling": draw(st.booleans()),
         },
         "reward_s": draw(st.sampled_from([0.0, 1.5, {"median_s": 1.0, "p99_s": 9.0}])),
