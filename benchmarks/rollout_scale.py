@@ -14,13 +14,17 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from rollsim.simulator.kernel import loop
 from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.replay import parents, replay
 from rollsim.traces.requests import RequestTrace
@@ -46,11 +50,30 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+@contextmanager
+def kernel_seconds() -> Iterator[list[float]]:
+    """CPU seconds spent in the compiled loop, within the block."""
+    feed, spent = loop.feed, [0.0]
+
+    def timed(*arguments: Any) -> Any:
+        start = time.process_time()
+        result = feed(*arguments)
+        spent[0] += time.process_time() - start
+        return result
+
+    loop.feed = timed
+    try:
+        yield spent
+    finally:
+        loop.feed = feed
+
+
 def measure(trace: RequestTrace, replicas: int, limits, cost) -> dict[str, float]:
     """One replay with its tables written."""
     before = peak_bytes()
     start = time.process_time()
-    done = replay(trace, limits, cost, replicas=replicas)
+    with kernel_seconds() as kernel_s:
+        done = replay(trace, limits, cost, replicas=replicas)
     simulated = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         write_run(Path(folder) / "run", done.tables, {}, {}, seed=0)
@@ -61,6 +84,7 @@ def measure(trace: RequestTrace, replicas: int, limits, cost) -> dict[str, float
         "replicas": replicas,
         "cpu_s": end - start,
         "cpu_simulate_s": simulated - start,
+        "cpu_kernel_s": kernel_s[0],
         "us_per_sample": (end - start) / len(trace) * 1e6,
         "events": done.events,
         "engine_steps": done.steps,

@@ -45,19 +45,21 @@ def routes(answer: Any, wanted: int, replicas: int) -> np.ndarray:
     return array
 
 
-def stopped_and_moved(
-    stopped: Sequence[int], moves: Sequence[Move], running: Running, replicas: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Trajectories that stop, that move, and where to, among those that run, each at most once."""
-    stops = np.array(list(stopped), np.int64)
-    moving = np.array([move.trajectory for move in moves], np.int64)
-    asked = np.concatenate([stops, moving])
-    if not np.isin(asked, running.trajectory).all() or len(np.unique(asked)) < len(asked):
-        raise WorldFailed("INV-10: early_stop or migration named a trajectory that it was not offered, or twice")
-    where = one_each("migration", [move.replica for move in moves], len(moves), "replicas").astype(np.int64)
-    if not ((where >= 0) & (where < replicas)).all():
+def among(point: str, answer: Sequence[int], running: Running) -> np.ndarray:
+    """Trajectories among those that run, each at most once."""
+    numbers = np.array(list(answer), np.int64)
+    if len(np.unique(numbers)) < len(numbers) or not np.isin(numbers, running.trajectory).all():
+        raise WorldFailed(f"INV-10: {point} named a trajectory that it was not offered, or one twice")
+    return numbers
+
+
+def moves(answer: Sequence[Move], running: Running, replicas: int) -> tuple[np.ndarray, np.ndarray]:
+    """Trajectories that change their replica, and where they go."""
+    moving = among("migration", [move.trajectory for move in answer], running)
+    where = np.array([move.replica for move in answer], np.int64)
+    if len(where) and (where.min() < 0 or where.max() >= replicas):
         raise WorldFailed(f"INV-10: migration named a replica that does not exist; there are {replicas}")
-    return stops, moving, where
+    return moving, where
 
 
 def speculation(answer: Speculation | None, setup: Setup) -> None:

@@ -36,7 +36,7 @@ class Groups:
     def members(self, groups: np.ndarray) -> np.ndarray:
         """Numbers of the trajectories of these groups, group by group."""
         rows = self.rows[groups]
-        sizes = rows["size"].astype(np.int64)
+        sizes = rows["members"].astype(np.int64)
         ends = np.cumsum(sizes)
         within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
         return np.repeat(rows["first"], sizes) + within

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rollsim.policies.base import Prompt, Speculation, Unit, Waiting
+from rollsim.policies.base import Prompt, Running, Speculation, Unit, Waiting
 from rollsim.policies.decoding_plain import Plain
 from rollsim.policies.early_stop_never import Never
 from rollsim.policies.migration_none import Stay
@@ -226,13 +226,13 @@ class Rollout:
         """Ask which trajectories stop early and which change their replica; tells whether any did."""
         policies, view, rows = self.setup.policies, self.view, self.trajectories.rows
         running = self.pool.running(view.now_s, self._running())
-        stops, moving, where = answers.stopped_and_moved(
-            policies.early_stop.stop(view, running),
-            policies.migration.moves(view, running),
-            running,
-            self.pool.replicas,
-        )
+        stops = answers.among("early_stop", policies.early_stop.stop(view, running), running)
         stopped = self.pool.take_out(view.now_s, stops)
+        if len(stopped):
+            rows["fate"][stopped], rows["reason"][stopped] = DISCARDED, STOPPED
+            goes_on = ~np.isin(running.trajectory, stopped)
+            running = Running(*(column[goes_on] for column in running))
+        moving, where = answers.moves(policies.migration.moves(view, running), running, self.pool.replicas)
         moved = self.pool.take_out(view.now_s, moving)
         if len(moved):
             rows["attempts"][moved] += 1
@@ -240,7 +240,6 @@ class Rollout:
             order = np.argsort(moving)
             self.pool.start(view.now_s, moved, where[order][np.searchsorted(moving[order], moved)])
         if len(stopped):
-            rows["fate"][stopped], rows["reason"][stopped] = DISCARDED, STOPPED
             self._ended(stopped)
         return len(stopped) + len(moved) > 0
 

@@ -12,7 +12,7 @@ class SteppedReplica:
 
     def __init__(self, limits: EngineLimits) -> None:
         self._replica = Replica(limits, StepCost.affine(limits.max_num_batched_tokens, limits.max_num_seqs))
-        self._replica.arrays.engine[0]["trace"] = 1
+        self._replica.arrays.engine[0]["traced"] = 1
         self._ids: list[str] = []
         self._slots: dict[str, int] = {}
         self._outputs: dict[str, int] = {}

@@ -13,6 +13,7 @@ import simpy
 
 from rollsim.policies.base import Subscription, Unit, Watcher
 from rollsim.policies.compose import joined
+from rollsim.policies.round_end_barrier import Barrier
 from rollsim.simulator import answers
 from rollsim.simulator.kernel import state
 from rollsim.simulator.leases import Leases
@@ -237,16 +238,21 @@ class World:
             count = answers.count("readiness", wanted, 1, view.groups_missing, "groups")
             if view.groups_buffered < count:
                 return None
-            buffer = self.rollout.buffer
-            chosen, dropped = answers.selected(policies.selection.select(view, tuple(buffer)), buffer)
-            if dropped:
-                self._drop(dropped)
+            chosen, dropped = self._sift()
             if len(chosen) >= count:
                 self._dropped_in_a_row = 0
                 return list(chosen[:count])
             if not dropped:
                 return None
             self.admit()
+
+    def _sift(self) -> tuple[Sequence[Unit], Sequence[Unit]]:
+        """Groups of the buffer that selection would train on, and those that it has dropped."""
+        buffer = self.rollout.buffer
+        chosen, dropped = answers.selected(self.setup.policies.selection.select(self.view, tuple(buffer)), buffer)
+        if dropped:
+            self._drop(dropped)
+        return chosen, dropped
 
     def _drop(self, units: Sequence[Unit]) -> None:
         """Drop groups; the reason that is recorded is the first that their numbers bear out."""
@@ -310,9 +316,8 @@ class World:
         self._heard, self._all_ended = [0, 0], False
         if self._pulls:
             self.pull()
-        closing = None if self.rollout.hold else self.setup.policies.round_end.close(self.view)
-        if closing is not None:
-            self.rollout.close_round(answers.word("round_end", closing, ("keep", "drop", "carry")))
+        if not self.rollout.hold and (closing := self._closing()) is not None:
+            self.rollout.close_round(closing)
             self.rollout.hold = True
             self._wake_s = None
         if self.rollout.changes_running and self.rollout.stop_and_move():
@@ -320,6 +325,13 @@ class World:
         if self.rollout.speculates and self.rollout.decode(np.arange(self.pool.replicas)):
             self._wake_s = None
         self.admit()
+
+    def _closing(self) -> str | None:
+        """Whether the round ends; a group that selection drops counts for nothing in that."""
+        round_end = self.setup.policies.round_end
+        if self.rollout.buffer and not isinstance(round_end, Barrier):
+            self._sift()
+        return answers.word("round_end", round_end.close(self.view), (None, "keep", "drop", "carry"))
 
     def offer(self, role: str) -> None:
         """Ask who takes GPUs that have nothing to do; nobody can yet."""

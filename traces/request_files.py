@@ -211,6 +211,9 @@ def _read_jsonl_by_line(file: str, text: bytes) -> RawTrace:
 
 
 def _array_of_any(values: list[object]) -> pa.Array:
+    kinds = {type(value) for value in values if value is not None}
+    if bool in kinds and len(kinds) > 1:  # Arrow would take true among numbers as 1
+        return pa.array([_text_of_any(value) for value in values], pa.string())
     try:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

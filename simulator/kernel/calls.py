@@ -124,18 +124,18 @@ def _soonest_end_s(s, event_s):
 
 
 @jit
-def look(s, until_s, horizon_s, recorded):
-    """Take the steps that start before `until_s`, and whole batch changes up to `horizon_s` or the next end.
+def look(s, horizon_s, recorded):
+    """Take whole batch changes up to `horizon_s` or the next end, and so cut no jump that nothing else cuts.
 
     Returns (reason, next, known): the time of the first end after the `recorded` first ones if it is `known`, else a
     time before which none comes.
     """
     e = s.engine[0]
-    reason = loop.run(s, until_s, ANY, ANY)
+    reason = loop.TIME
     if e.n_finished > recorded:
         return reason, s.request[s.slot[0, recorded].finished].finish_s, True
     next_s = next_event_s(s)
-    while reason != loop.LOG_FULL and next_s <= horizon_s:
+    while reason != loop.LOG_FULL and next_s <= horizon_s and next_s < np.inf:
         if next_s > e.now_s:
             reason = loop.run(s, next_s, ANY, ANY)
         elif next_s < horizon_s or _ending(s):

@@ -87,9 +87,9 @@ def collect_foreseen(f, rows, t_s):
 
 
 @inline
-def _look(f, i, until_s, horizon_s):
+def _look(f, i, horizon_s):
     own = f.replica[i]
-    reason, next_s, known = calls.look(at(f.state, i), until_s, horizon_s, i64(own.recorded))
+    reason, next_s, known = calls.look(at(f.state, i), horizon_s, i64(own.recorded))
     own.next_s, own.known = next_s, known
     return reason != loop.LOG_FULL
 
@@ -100,7 +100,7 @@ def collect(f, rows, t_s):
     for i in range(len(f.replica)):
         own = f.replica[i]
         while own.next_s <= t_s:
-            if not own.known and not _look(f, i64(i), t_s, t_s):
+            if not own.known and not _look(f, i64(i), t_s):
                 return False
             if own.known and own.next_s <= t_s:
                 _record(f, rows, i, t_s)
@@ -130,5 +130,5 @@ def next_ends(f, rows, limit_s):
             return np.inf, True
         if f.replica[least].known:
             return first_s, collect(f, rows, first_s)
-        if not _look(f, i64(least), -np.inf, min(limit_s, second_s)):
+        if not _look(f, i64(least), min(limit_s, second_s)):
             return np.inf, False

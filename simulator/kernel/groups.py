@@ -8,7 +8,7 @@ from rollsim.simulator.trajectories import NOT_YET
 GROUP = np.dtype(
     [
         ("first", "i8"),
-        ("size", "i4"),
+        ("members", "i4"),
         ("live", "i4"),
         ("validation", "?"),
     ],
@@ -26,7 +26,7 @@ def begin(groups, rows, group, first, sizes, validation, t_s):
     """Fill in new groups from `group` on, whose trajectories follow one another from `first` on, submitted at t_s."""
     for size in sizes:
         new = groups[group]
-        new.first, new.size, new.live, new.validation = first, size, size, validation
+        new.first, new.members, new.live, new.validation = first, size, size, validation
         for number in range(first, first + size):
             rows[number].group, rows[number].t_submit_s = group, t_s
         first += size
@@ -57,7 +57,7 @@ def rewarded_s(groups, rows, over, final_s):
     for k in range(len(over)):
         group = groups[over[k]]
         final_s[k] = -np.inf
-        for number in range(group.first, group.first + group.size):
+        for number in range(group.first, group.first + group.members):
             row = rows[number]
             row.t_final_s = row.t_end_s + row.reward_s
             final_s[k] = max(final_s[k], row.t_final_s)
@@ -75,7 +75,7 @@ def foreseen_s(groups, rows, first, final_s):
         if group.live <= 0 or group.validation:
             continue
         latest, waits = -np.inf, False
-        for number in range(group.first, group.first + group.size):
+        for number in range(group.first, group.first + group.members):
             row = rows[number]
             latest = max(latest, row.t_end_s + row.reward_s)
             waits = waits or row.request < 0
@@ -92,7 +92,7 @@ def finals(groups, rows, due, out):
         group, final = groups[due[k]], out[k]
         final.oldest_version, final.final_s, final.tokens = i64(1 << 31), -np.inf, 0
         total, least, most = 0.0, np.inf, -np.inf
-        for number in range(group.first, group.first + group.size):
+        for number in range(group.first, group.first + group.members):
             row = rows[number]
             if row.fate == NOT_YET:
                 final.oldest_version = min(final.oldest_version, row.version_start)
@@ -100,7 +100,7 @@ def finals(groups, rows, due, out):
             final.tokens += row.prompt_tokens + row.output_tokens
             total += row.reward
             least, most = min(least, row.reward), max(most, row.reward)
-        final.reward_mean = total / group.size
+        final.reward_mean = total / group.members
         # Not a number if one of the rewards is not.
         final.reward_spread = most - least + 0.0 * total
 

@@ -49,7 +49,7 @@ def _leap(s, k):
     e = s.engine[0]
     duration = jump.duration_s(s, k)
     jump.take_blocks(s, k)
-    if e.trace:
+    if e.traced:
         for d in range(len(s.rank)):
             schedule.trace(s, d)
     e.step += k

@@ -32,7 +32,7 @@ ENGINE = np.dtype(
         ("span_n", "i8"),
         ("version", "i8"),
         ("paused", "i8"),
-        ("trace", "i8"),
+        ("traced", "i8"),
         ("max_num_seqs", "i8"),
         ("budget", "i8"),
         ("block_size", "i8"),

@@ -328,7 +328,7 @@ def schedule(s, d):
     rank.steady = steady.can_serve(s, d)
     if rank.steady:
         budget = steady.serve(s, d)
-        if s.engine[0].trace:
+        if s.engine[0].traced:
             trace(s, d)
     else:
         budget = serve(s, d)

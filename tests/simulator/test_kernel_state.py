@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from rollsim.simulator import trajectories
 from rollsim.simulator.costs import StepCost
-from rollsim.simulator.kernel import loop, state
+from rollsim.simulator.kernel import fleet, groups, loop, records, state
 from rollsim.simulator.limits import EngineLimits
 from rollsim.simulator.replica import Replica
 from rollsim.traces.errors import BadInput
@@ -138,6 +140,20 @@ def results(plain):
 
 
 LIMITS = EngineLimits(max_num_seqs=4, max_num_batched_tokens=32, block_size=4, num_blocks=16, max_model_len=100)
+
+
+RECORDS = [
+    value
+    for module in (records, fleet, groups, trajectories)
+    for value in vars(module).values()
+    if isinstance(value, np.dtype)
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_no_field_is_hidden_by_a_name_of_numpy_without_the_compiler(record):
+    """A field named `size` would read as the size of the scalar."""
+    assert [name for name in record.names if hasattr(np.record, name)] == []
 
 
 @pytest.mark.parametrize(

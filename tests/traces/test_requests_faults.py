@@ -252,6 +252,19 @@ def test_files_that_are_not_there(tmp_path, trace):  # noqa: F811
     assert "is a folder" in faults_of(str(tmp_path / "folder.csv"))[0]
 
 
+@pytest.mark.parametrize("column", ["prompt_tokens", "output_tokens", "arrival_s", "priority"])
+@pytest.mark.parametrize("other", ["7.0", "7", "NaN", "1e400", '"7"'])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_truth_among_numbers_is_no_number(trace, column, other, first):  # noqa: F811
+    """Arrow would take it as 1, or not, by what stands beside it."""
+    values = ("true", other) if first else (other, "true")
+    row = {"prompt_tokens": "4", "output_tokens": "7", "arrival_s": "0"}
+    lines = ["{" + ", ".join(f'"{k}": {v}' for k, v in (row | {column: value}).items()) + "}" for value in values]
+    faults = faults_of(trace("\n".join(lines) + "\n", "trace.jsonl"))
+    places = (f"line {1 if first else 2},", "lines 1, 2,")
+    assert any(fault.startswith(places) and "true" in fault for fault in faults), faults
+
+
 def test_a_last_line_without_an_end_is_mentioned(trace):  # noqa: F811
     assert any("cut off" in note for note in read_requests(trace(HEAD + "1,2\n3,4")).notes)
     (fault,) = faults_of(trace(HEAD + "1,2\n3"))

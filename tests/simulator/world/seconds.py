@@ -122,8 +122,10 @@ class Seconds:
         ):
             return
         self.pull()
-        if self.mode.unfinished and not self.hold and len(self.buffer) >= self.missing > 0 and self.running:
-            self.close()
+        if self.mode.unfinished and not self.hold:
+            self.sift()
+            if len(self.buffer) >= self.missing > 0 and self.running:
+                self.close()
         self.admit()
 
     def close(self) -> None:
@@ -172,22 +174,26 @@ class Seconds:
         """Groups for the trainer."""
         count = min(self.mode.micro_groups or self.missing, self.missing)
         while len(self.buffer) >= count:
-            offered = list(self.buffer)
-            if self.mode.in_order:
-                first = min(self.under_way(), default=len(self.members))
-                offered = sorted(g for g in offered if g < first)
-            oldest = {g: min(m.version_start for m in self.members[g]) for g in offered}
-            bound = self.mode.drop_above
-            stale = [g for g in offered if bound is not None and self.version - oldest[g] > bound]
-            self.discard(stale)
-            self.buffer = [g for g in self.buffer if g not in stale]
-            chosen = [g for g in offered if g not in stale]
+            chosen, stale = self.sift()
             if len(chosen) >= count:
                 return chosen[:count]
             if not stale:
                 return None
             self.admit()
         return None
+
+    def sift(self) -> tuple[list[int], list[int]]:
+        """Groups that may be trained on, in order, and those that were dropped."""
+        offered = list(self.buffer)
+        if self.mode.in_order:
+            first = min(self.under_way(), default=len(self.members))
+            offered = sorted(g for g in offered if g < first)
+        oldest = {g: min(m.version_start for m in self.members[g]) for g in offered}
+        bound = self.mode.drop_above
+        stale = [g for g in offered if bound is not None and self.version - oldest[g] > bound]
+        self.discard(stale)
+        self.buffer = [g for g in self.buffer if g not in stale]
+        return [g for g in offered if g not in stale], stale
 
     def drained(self) -> bool | None:
         return None if self.running else True

@@ -270,3 +270,34 @@ def test_speculation_by_its_acceptance():
     decoding = {"use": "batch_gated", "drafts": 3, "acceptance": 0.5, "at_most": 1}
     world = run(setup({"decoding": decoding}, [(16, 1)], gpus=2, steps=1, prompts=1))
     assert world.trajectories.rows["t_end_s"].tolist() == [9.0, 1.0]
+
+
+def test_a_round_ends_when_enough_groups_stay_selected():
+    """Group 0 has no spread of rewards and counts for nothing; at 5 s only group 1 does, at 9 group 2 makes two.
+
+    Group 4 takes its place at 3 s, with the same end; group 5 takes that one's at 6, and is cut at 9.
+    """
+    policies = {
+        "admission": {"use": "fixed_batch", "over_issue": 2},
+        "round_end": "first_k",
+        "selection": "drop_zero_variance",
+        "routing": "least_load",
+    }
+    world = run(setup(policies, [(2, 3), (4, 5), (8, 9), (20, 30)], [(1, 1), (0, 1), (0, 1), (0, 1)], gpus=2, steps=1))
+    assert begins(world) == [9.0]
+    rows = world.trajectories.rows
+    assert rows["fate"][::2].tolist() == [DISCARDED, TRAINED, TRAINED, NOT_YET, DISCARDED, NOT_YET]
+    assert rows["reason"][0] == NO_SIGNAL
+
+
+def test_a_round_may_leave_nothing_on_any_replica():
+    """All that ran is carried over while single finishes matter: the pool has nothing to look forward to."""
+    policies = {
+        "admission": {"use": "fixed_batch", "over_issue": 1},
+        "round_end": "first_k",
+        "routing": "least_load",
+        "decoding": {"use": "batch_gated", "drafts": 1, "acceptance": 1.0, "at_most": 1},
+    }
+    world = run(setup(policies, [(3, 5), (4, 10), (30, 30)], gpus=2, steps=2))
+    assert begins(world)[0] == 10.0
+    assert len(world.steps) == 2
