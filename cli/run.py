@@ -1,10 +1,14 @@
 """`rollsim run`: a config through the whole loop."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollsim.cli.console import EXIT_DONE, EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress, ready_kernel
+
+if TYPE_CHECKING:
+    from rollsim.simulator.invariants import Finding
 
 
 def run(
@@ -16,7 +20,7 @@ def run(
     replications: Annotated[int, typer.Option(min=1, metavar="N", help="Runs with seeds from --seed on.")] = 1,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder to write the run's tables into.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Say what the invariants found; exit 1 if one is broken.")
+        bool, typer.Option("--check", help="Check the invariants, with a second run; exit 1 if one is broken.")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the resolved config and stop.")] = False,
     as_json: Json = False,
@@ -46,10 +50,15 @@ def run(
     documents, findings = [], []
     wall_s = 0.0
     steps = loaded.train.steps
-    with progress("simulating", steps * replications, quiet) as shown:
+    rounds = 2 if check else 1
+    with progress("simulating", rounds * steps * replications, quiet) as shown:
         for i, (setup, folder) in enumerate(zip(setups, folders, strict=True)):
+            before = rounds * i * steps
             try:
-                done = simulate.simulate(setup, lambda n, before=i * steps: shown(before + n))
+                done = simulate.simulate(setup, lambda n, before=before: shown(before + n))
+                found = done.findings
+                if check:
+                    found = found + simulate.check_twice(done, lambda n, before=before + steps: shown(before + n))
             except WorldFailed as error:
                 note(f"the world failed: {error}; seed {setup.seed}")
                 raise typer.Exit(EXIT_WORLD_FAILED) from None
@@ -57,21 +66,31 @@ def run(
                 simulate.write(done, folder)
                 note(f"wrote {folder}", quiet)
             documents.append(done.document)
-            findings.append(done.findings)
+            findings.append(found)
             wall_s += done.wall_s
             # Its tables may be large.
             del done
     broken = [finding for each in findings for finding in each if not finding.ok]
-    document = documents[0] if replications == 1 else summary(documents, seed)
+    document = documents[0] if replications == 1 else summary(documents, [setup.seed for setup in setups])
     if check:
         document = document | {"findings": [finding.document() for each in findings for finding in each]}
-    emit(document, as_json, lambda: [run_text(document, wall_s) if replications == 1 else text(document)])
+    emit(document, as_json, lambda: [run_text(document, wall_s) if replications == 1 else text(document, wall_s)])
     if check and not as_json:
-        for finding in broken or findings[0]:
-            typer.echo(str(finding))
+        emit(None, as_json, lambda: _checked(broken, findings))
     for finding in [] if check else broken:
         note(str(finding))
     raise typer.Exit(EXIT_WORLD_FAILED if broken else EXIT_DONE)
+
+
+def _checked(broken: "list[Finding]", findings: "list[list[Finding]]") -> Iterator[str]:
+    """What the invariants found, of all replications if one is broken."""
+    from rollsim.simulator.wording import wrap
+
+    yield ""
+    for finding in broken or findings[0]:
+        yield "\n".join(wrap(str(finding), indent=7))
+    others = f", in all {len(findings)} replications" if len(findings) > 1 else ""
+    yield f"{len(broken)} broken." if broken else f"All hold{others}. The tests hold INV-8, 9 and 11."
 
 
 def _print_config(document: dict[str, object], *, as_json: bool) -> None:

@@ -47,10 +47,11 @@ class View(Protocol):
         Published versions *v* and optimizer updates *u* so far.
     steps : int
         Train steps that have ended and published.
-    groups_per_version : int
-        Groups that the trainer consumes between two versions.
     groups_per_step, samples_per_group : int
         Size of a train batch.
+    versions_per_step, groups_per_version : int
+        Versions that a train step publishes, and groups that it takes while one of them is the newest: the first takes
+        all, unless they stream into the trainer.
     groups_started, groups_in_flight, groups_buffered, groups_consumed, groups_dropped : int
         Started ones are in flight until their last reward is known, then buffered until consumed or dropped.
     groups_carried : int
@@ -78,11 +79,13 @@ class View(Protocol):
     @property
     def steps(self) -> int: ...
     @property
-    def groups_per_version(self) -> int: ...
-    @property
     def groups_per_step(self) -> int: ...
     @property
     def samples_per_group(self) -> int: ...
+    @property
+    def versions_per_step(self) -> int: ...
+    @property
+    def groups_per_version(self) -> int: ...
     @property
     def groups_started(self) -> int: ...
     @property

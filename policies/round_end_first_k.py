@@ -8,7 +8,7 @@ from rollsim.policies.base import EVERY_GROUP, Subscription, View
 
 @dataclass(frozen=True)
 class FirstK:
-    """Close when the step has all the groups that it lacks.
+    """Close when the step has all the groups that it lacks; a round that would find them all does not begin.
 
     Attributes
     ----------
@@ -22,5 +22,4 @@ class FirstK:
 
     def close(self, view: View) -> Literal["keep", "drop", "carry"] | None:
         """Count the finished groups."""
-        enough = view.groups_buffered >= view.groups_missing > 0
-        return self.unfinished if enough and view.trajectories_in_flight else None
+        return self.unfinished if view.groups_buffered >= view.groups_missing > 0 else None

@@ -50,6 +50,7 @@ run_report         That document as text.
 bubble_report      Its part on GPU time.
 trust_report       Its part on what is fitted, assumed, extrapolated.
 comparison_report  Two runs compared, as JSON and text.
+shown              A folder of a run or of replications, as it was printed.
 wording            Numbers and bars of all reports.
 recording          Recordings of a real engine's steps.
 recording_faults   What can be wrong with one; `recording_rules` what each field may hold.

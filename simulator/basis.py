@@ -49,8 +49,13 @@ def basis(world: World) -> dict[str, Any]:
         "claims": claims(setup, profile),
         "bias": None if band is None else asdict(band),
         "outside_range": _outside(world, profile),
-        "notes": list(setup.notes),
+        "notes": [*setup.notes, *_empty_steps(world)],
     }
+
+
+def _empty_steps(world: World) -> list[str]:
+    empty = sum(not step["trajectories"] for step in world.steps)
+    return [f"{empty} of {len(world.steps)} train steps had no trajectory left: early_stop stopped all"] * (empty > 0)
 
 
 def claims(setup: Setup, profile: Profile) -> list[dict[str, str]]:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from rollsim.simulator.wording import bar, number, percent
+from rollsim.simulator.wording import bar, named_row, number, percent
 from rollsim.traces.bubble import BUBBLE
+
+_ROUNDING = 1e-9
 
 
 def bubble_lines(document: dict[str, Any]) -> list[str]:
@@ -13,19 +15,18 @@ def bubble_lines(document: dict[str, Any]) -> list[str]:
         return []
     lines = ["", f"{'BUBBLE (held and not used), predicted':<50}{'GPU-s':>10}{'share':>8}"]
     for use in document["bubble"]:
-        lines.append(
-            _line(f"{use['pool']} pool, {number(use['gpu_s'])} GPU-s", use["bubble_gpu_s"], use["bubble_share"])
-        )
-        lines += [_line(f"  {_name(line)}", line["gpu_s"], line["share"]) for line in use["causes"]]
+        lines += _row(f"{use['pool']} pool, {number(use['gpu_s'])} GPU-s", use["bubble_gpu_s"], use["bubble_share"])
+        for line in use["causes"]:
+            lines += _row(f"  {_name(line)}", line["gpu_s"], line["share"])
     lines += [
         "Shares are of the pool's GPU time.",
         "",
         f"{'WORK AND OVERHEAD, predicted':<50}{'GPU-s':>10}{'share':>8}",
     ]
     for line in kpis["ledger"]:
-        if line["category"] not in BUBBLE and line["gpu_s"] > 0:
-            lines.append(_line(f"{line['pool']}: {_name(line)}", line["gpu_s"], line["share"]))
-    return [*lines, _line("all GPU time", kpis["gpu_s"], 1.0)]
+        if line["category"] not in BUBBLE:
+            lines += _row(f"{line['pool']}: {_name(line)}", line["gpu_s"], line["share"])
+    return lines + _row("all GPU time", kpis["gpu_s"], 1.0)
 
 
 def fate_lines(document: dict[str, Any]) -> list[str]:
@@ -36,7 +37,7 @@ def fate_lines(document: dict[str, Any]) -> list[str]:
     lines = ["", f"{'FATE OF GENERATION, predicted':<50}{'GPU-s':>10}{'share':>8}"]
     for fate in found:
         reason = f": {fate['reason']}" if fate["reason"] else ""
-        lines.append(_line(f"{fate['fate']}{reason}", fate["gpu_s"], fate["share"]))
+        lines += _row(f"{fate['fate']}{reason}", fate["gpu_s"], fate["share"])
     return [*lines, "By tokens generated and recomputed; undecided: buffered or under way."]
 
 
@@ -45,5 +46,8 @@ def _name(line: dict[str, Any]) -> str:
     return f"{line['category'].replace('_', ' ')}{cause}"
 
 
-def _line(name: str, gpu_s: float, share: float) -> str:
-    return f"{name:<50.50}{number(gpu_s):>10}{percent(share):>8} {bar(share, 1.0, 10)}"
+def _row(name: str, gpu_s: float, share: float) -> list[str]:
+    """Nothing for what is there by rounding alone."""
+    if share < _ROUNDING:
+        return []
+    return named_row(name, 50, f"{number(gpu_s):>10}{percent(share):>8} {bar(share, 1.0, 10)}")

@@ -4,7 +4,8 @@ import os
 from typing import Any
 
 from rollsim.simulator.run_document import NEEDED
-from rollsim.simulator.wording import number, percent, wrap
+from rollsim.simulator.run_report import policy_words
+from rollsim.simulator.wording import named_row, number, percent, plural, wrap
 from rollsim.traces.comparison import compare
 from rollsim.traces.errors import BadInput
 from rollsim.traces.measured import Measured, measure
@@ -15,6 +16,7 @@ FORMAT = "rollsim-comparison"
 SCHEMA_VERSION = 1
 _LINES = 12
 _SETTINGS = 12
+_ROUNDING = 1e-9
 
 
 def compare_folders(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def compare_folders(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dic
     if faults:
         raise BadInput(faults)
     found = compare(*([_measured(run) for run in runs] for runs in sides))
-    changed = config_differences(sides[0][0].config, sides[1][0].config)
+    changed = config_differences(*(_worded(runs[0].config) for runs in sides))
     return {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
@@ -43,6 +45,14 @@ def compare_folders(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dic
         "settings": {place: {"a": values[0], "b": values[1]} for place, values in changed.items()},
         **found.document(),
     }
+
+
+def _worded(config: dict[str, Any]) -> dict[str, Any]:
+    """A config with its policies in words: those with settings and those without compare."""
+    policies = config.get("policies")
+    if not isinstance(policies, dict):
+        return config
+    return config | {"policies": {point: policy_words(given) for point, given in policies.items()}}
 
 
 def _measured(run: Run) -> Measured:
@@ -65,12 +75,12 @@ def _head(document: dict[str, Any]) -> list[str]:
         "none": "one run each, without steps: no intervals",
     }[document["pairing"]]
     lines = [f"{side.upper()}  {document[side]['path']}" for side in ("a", "b")]
-    lines.append(f"{document['pairs']} pairs: {how}")
+    lines.append(f"{plural(document['pairs'], 'pair')}: {how}")
     settings = list(document["settings"].items())
     for place, values in settings[:_SETTINGS]:
         lines += wrap(f"  {place}: {values['a']} -> {values['b']}", indent=4)
     if len(settings) > _SETTINGS:
-        lines.append(f"  and {len(settings) - _SETTINGS} more settings")
+        lines.append(f"  and {plural(len(settings) - _SETTINGS, 'more setting')}")
     return lines
 
 
@@ -89,7 +99,8 @@ def _differences(document: dict[str, Any]) -> list[str]:
 
 
 def _explained(document: dict[str, Any]) -> list[str]:
-    rows = [row for row in document["explained"] if row["difference_s"]]
+    least_s = _ROUNDING * max((abs(row["a_s"]) + abs(row["b_s"]) for row in document["explained"]), default=0.0)
+    rows = [row for row in document["explained"] if abs(row["difference_s"]) > least_s]
     if not rows:
         return []
     of = "step time" if any(row["name"] == "step_s" for row in document["differences"]) else "span"
@@ -98,10 +109,11 @@ def _explained(document: dict[str, Any]) -> list[str]:
     for row in rows[:_LINES]:
         cause = f": {row['cause']}" if row["cause"] else ""
         name = f"{row['pool']}: {row['category'].replace('_', ' ')}{cause}"
-        lines.append(f"{name:<48.48}{number(row['a_s']):>9}{number(row['b_s']):>9}{_signed(row['difference_s']):>10}")
+        cells = f"{number(row['a_s']):>9}{number(row['b_s']):>9}{_signed(row['difference_s']):>10}"
+        lines += named_row(name, 48, cells)
     if rest := rows[_LINES:]:
         rest_s = sum(row["difference_s"] for row in rest)
-        lines.append(f"{f'{len(rest)} smaller lines':<48}{'':>18}{_signed(rest_s):>10}")
+        lines.append(f"{plural(len(rest), 'smaller line'):<48}{'':>18}{_signed(rest_s):>10}")
     return [*lines, f"{f'all: the difference in {of}':<48}{'':>18}{_signed(document['explained_total_s']):>10}"]
 
 

@@ -23,6 +23,9 @@ from rollsim.simulator.view import Counts
 from rollsim.simulator.workload import Visits
 from rollsim.traces.errors import BadInput, Fault, closest
 
+# Records of a trajectory take about 300 bytes.
+_MOST_TRAJECTORIES = 1_000_000_000
+
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -35,7 +38,7 @@ class ModelSection(Part):
 class ClusterSection(Part):
     """GPUs of the cluster, all of the profile's type; price of one."""
 
-    gpus: PositiveInt
+    gpus: Annotated[int, Field(ge=1, le=1_000_000)]
     usd_per_gpu_hour: PositiveFloat | None = None
 
 
@@ -208,6 +211,10 @@ def parse(document: dict[str, Any], file: str = "config", *, shares: bool = True
 def _train_faults(config: Config, policies: Policies | None, file: str) -> list[Fault]:
     train = config.train
     faults = []
+    in_all = train.steps * train.prompts_per_step * train.samples_per_prompt
+    if in_all > _MOST_TRAJECTORIES:
+        allowed = f"up to {_MOST_TRAJECTORIES:,} = steps x prompts_per_step x samples_per_prompt"
+        faults.append(Fault(file, "train", f"{in_all:,} trajectories", allowed, message="more than a run can hold"))
     if train.mini_batches > train.prompts_per_step * train.samples_per_prompt:
         message = "more mini-batches than trajectories in a step"
         allowed = f"1 to {train.prompts_per_step * train.samples_per_prompt}"

@@ -3,6 +3,8 @@
 Source of the rules: vLLM 0.32.0, ``config/scheduler.py``, ``engine/arg_utils.py`` and ``v1/core/kv_cache_utils.py``.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rollsim.simulator import facts, memory
@@ -65,6 +67,29 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def in_section(faults: Iterable[Fault], file: str, section: str) -> list[Fault]:
+    """Faults of flags as faults of a config's section that has settings of the same names."""
+
+    def worded(text: str) -> str:
+        off = re.sub(r"--no-([a-z-]+)", lambda found: f"{_key(found[1], section)}=false", text)
+        return re.sub(r"--([a-z][a-z-]+)", lambda found: _key(found[1], section), off)
+
+    return [
+        replace(
+            fault,
+            file=file,
+            place=worded(fault.file) if fault.file.startswith("--") else section,
+            allowed=worded(fault.allowed),
+            message=worded(fault.message),
+        )
+        for fault in faults
+    ]
+
+
+def _key(words: str, section: str) -> str:
+    return f"{section}.{words.replace('-', '_')}"
+
+
 def check_values(options: EngineOptions) -> list[Fault]:
     """Return a fault for each value that no engine could take."""
     faults = [
@@ -81,8 +106,9 @@ def check_values(options: EngineOptions) -> list[Fault]:
         near = closest(policy, POLICIES)
         faults.append(Fault("--scheduling-policy", "", policy, ", ".join(POLICIES), near, "unknown policy"))
     if share is not None and options.num_gpu_blocks_override is not None:
-        message = "cannot go with --num-gpu-blocks-override: each sets the number of KV blocks"
-        faults.append(Fault("--gpu-memory-utilization", message=message))
+        message = "each sets the number of KV blocks"
+        allowed = "one of the two: --gpu-memory-utilization, --num-gpu-blocks-override"
+        faults.append(Fault("--gpu-memory-utilization", allowed=allowed, message=message))
     return faults
 
 

@@ -51,7 +51,8 @@ class Finding:
     def __str__(self) -> str:
         state = "holds" if self.ok else "BROKEN"
         at = f"; {self.count} rows of {self.table}, first {list(self.rows)}" if self.count else ""
-        return f"{self.id} {state}: {self.checked}; worst {self.worst}{at}"
+        worst = "" if self.worst is None else f"; worst {self.worst:.6g}"
+        return f"{self.id} {state}: {self.checked}{worst}{at}"
 
 
 def check(

@@ -88,9 +88,12 @@ class Policies:
 
     @property
     def hard_eta(self) -> int | None:
-        """Staleness [versions] that no consumed trajectory may exceed; None if there is no such bound."""
+        """Staleness [versions] that no consumed trajectory may exceed; None if there is no such bound.
+
+        A quota in order gives one if replicas work with the newest weights, which those that pull them may not.
+        """
         bounds = [policy.eta for policy in self.selection.policies if isinstance(policy, DropStale)]
-        if any(isinstance(policy, InOrder) for policy in self.selection.policies):
+        if not self.pulls and any(isinstance(policy, InOrder) for policy in self.selection.policies):
             bounds += [policy.eta for policy in self.admission.policies if isinstance(policy, StalenessQuota)]
         return min(bounds, default=None)
 

@@ -7,16 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 from rollsim.simulator.costs import MAX_CONTEXT_KNOTS
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 P = TypeVar("P", bound="Part")
 Grade = Literal["measured", "fitted", "predicted", "extrapolated", "computed", "assumed"]
 
 
 class Part(BaseModel):
-    """Base of all parts: cannot be changed, refuses unknown keys."""
+    """Base of all parts: cannot be changed, refuses unknown keys and numbers that are not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _same_length_and_rising(part: P, key: str, columns: tuple[str, ...]) -> P:

@@ -54,6 +54,8 @@ class RecordedWorkload:
         self.name, self.content_hash, self.claims = trace.path, trace.content_hash, ()
         trace, left_out = _recorded(trace)
         self.notes = trace.notes + left_out
+        if trace.unused_columns:
+            self.notes = (*self.notes, f"columns of the trace that are not used: {', '.join(trace.unused_columns)}")
         self.streams, self.visits, self.order = streams, visits, order
         key = np.where(trace.group < 0, -1 - np.arange(len(trace)), trace.group)
         _, first, member_of, sizes = np.unique(key, return_index=True, return_inverse=True, return_counts=True)

@@ -175,7 +175,7 @@ def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) 
             "output_tokens": int(trace.output_tokens.sum()),
             "first_arrival_s": float(trace.arrival_s[0]),
             "last_arrival_s": float(trace.arrival_s[-1]),
-            "notes": list(trace.notes),
+            "notes": [*trace.notes, *trace.arrival_notes],
             "unused_columns": list(trace.unused_columns),
         },
         "profile": {

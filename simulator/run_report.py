@@ -1,15 +1,10 @@
 """The document of a run as text of at most 80 columns. Every section says what its numbers are."""
 
-from collections.abc import Callable
 from typing import Any
 
-from rollsim.simulator import replay_report
 from rollsim.simulator.bubble_report import bubble_lines, fate_lines
-from rollsim.simulator.replay_run import FORMAT as REPLAY_FORMAT
-from rollsim.simulator.run_document import stored_document
 from rollsim.simulator.trust_report import trust_lines
-from rollsim.simulator.wording import bar, number, pair, percent, si, wrap
-from rollsim.traces.run import Run
+from rollsim.simulator.wording import bar, number, pair, percent, plural, si, wrap
 from rollsim.traces.step_kpis import PARTS
 
 _BINS = 12
@@ -17,22 +12,15 @@ _BINS = 12
 
 def text(document: dict[str, Any], wall_s: float | None = None) -> str:
     """Lay out a document of `rollsim.simulator.run_document`; `wall_s` is how long the simulation took."""
-    sections = (_inputs, _step, _answer, bubble_lines, fate_lines, _staleness, _slowest, trust_lines)
+    sections = (input_lines, _step, _answer, bubble_lines, fate_lines, _staleness, _slowest, trust_lines)
     lines = [line for section in sections for line in section(document)]
     if wall_s is not None:
         lines += ["", f"Simulated {document['kpis']['trajectories']:,} trajectories in {wall_s:.2f} s."]
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
-def shown(run: Run) -> tuple[dict[str, Any], Callable[[], str]]:
-    """Return the document of a run folder and what lays it out, as the command that wrote it did."""
-    document = stored_document(run)
-    wall_s = run.manifest.get("wall_s")
-    layout = replay_report.text if document["format"] == REPLAY_FORMAT else text
-    return document, lambda: layout(document, wall_s if isinstance(wall_s, int | float) else None)
-
-
-def _inputs(document: dict[str, Any]) -> list[str]:
+def input_lines(document: dict[str, Any]) -> list[str]:
+    """Say what was run: cluster, engine, batch, workload, policies, and what a user should know of them."""
     basis, kpis = document["basis"], document["kpis"]
     if basis is None:
         return pair("run", f"{kpis['trajectories']:,} trajectories; what it rests on is not recorded")
@@ -42,14 +30,15 @@ def _inputs(document: dict[str, Any]) -> list[str]:
         split = f"{cluster['rollout_gpus']} for rollout, {cluster['train_gpus']} for training"
     batch = train["prompts_per_step"] * train["samples_per_prompt"]
     workload = ", ".join(f"{name} {_given(value)}" for name, value in basis["workload"].items() if value is not None)
-    policies = "; ".join(f"{point} {_policy(given)}" for point, given in basis["policies"].items())
+    policies = "; ".join(f"{point} {policy_words(given)}" for point, given in basis["policies"].items())
     extra = document["extra_share"]
     rows = {
         "cluster": f"{cluster['gpus']} x {profile['gpu']}: {split}",
         "engine": f"{cluster['replicas']} x {profile['model']} {profile['dtype']}, tp {profile['tp']}; rules of "
         f"{profile['engine']}",
-        "batch": f"{train['prompts_per_step']:,} prompts x {train['samples_per_prompt']} = {batch:,} trajectories a "
-        f"step, {train['mini_batches']} mini-batches, {train['epochs']} epochs",
+        "batch": f"{plural(train['prompts_per_step'], 'prompt')} x {train['samples_per_prompt']} = "
+        f"{plural(batch, 'trajectory', 'trajectories')} a step, "
+        f"{plural(train['mini_batches'], 'mini-batch', 'mini-batches')}, {plural(train['epochs'], 'epoch')}",
         "workload": workload + (f"; {percent(extra)} of the responses drawn beyond the recorded" if extra else ""),
         "policies": policies or "the defaults",
     }
@@ -66,9 +55,10 @@ def _given(value: Any) -> str:
     return str(value)
 
 
-def _policy(given: Any) -> str:
+def policy_words(given: Any) -> str:
+    """What stands at a decision point, as the config has it, in one line."""
     if isinstance(given, list):
-        return " + ".join(_policy(entry) for entry in given) or "none"
+        return " + ".join(policy_words(entry) for entry in given) or "none"
     if not isinstance(given, dict):
         return str(given)
     settings = ", ".join(f"{name}={value}" for name, value in given.items() if name != "use")
@@ -117,7 +107,7 @@ def _answer(document: dict[str, Any]) -> list[str]:
     if clocks:
         lines += ["", f"{'WALL-CLOCK':<16}{'hours':>10}{'USD':>14}"]
     for clock in clocks:
-        usd = "-" if clock["usd"] is None else f"{clock['usd']:,.0f}"
+        usd = "-" if clock["usd"] is None else number(clock["usd"])
         how = "predicted"
         if clock["extrapolated"]:
             how = "EXTRAPOLATED from the later steps"

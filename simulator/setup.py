@@ -1,15 +1,20 @@
 """All that a world needs, resolved from a config: engine, workload, costs, shares of the GPUs."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
-from rollsim.policies.base import Shares
+from rollsim.policies.base import Decoding, Shares
+from rollsim.policies.decoding_batch_gated import BatchGated
 from rollsim.policies.readiness_batch import Batch
 from rollsim.policies.selection_drop_zero_variance import DropZeroVariance
-from rollsim.simulator.config import Config
+from rollsim.simulator.config import Config, ModelSection, WorkloadSection
 from rollsim.simulator.costs import StepCost
-from rollsim.simulator.engine_options import EngineOptions, engine
+from rollsim.simulator.engine_options import EngineOptions, engine, in_section
 from rollsim.simulator.facts import GpuFacts, gpu_of_profile
 from rollsim.simulator.limits import EngineLimits
 from rollsim.simulator.memory import GIB
@@ -87,31 +92,25 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
     with gathering(faults):
         policies = config.built_policies(file)
     with gathering(faults):
-        profile = load_profile(config.model.profile)
-    written = config.workload
+        profile = _profile(config.model, file)
     with gathering(faults):
-        workload = open_workload(
-            written.trace,
-            written.law,
-            Streams(seed),
-            visits=written.visits,
-            cap_tokens=written.cap_tokens,
-            drift=written.drift or (),
-            order=written.order,
-            file=file,
-        )
+        workload = _workload(config.workload, seed, file)
     if policies is None or profile is None or workload is None:
         raise BadInput(faults)
     shares = policies.allocation.shares(Counts(total_gpus=config.cluster.gpus))
     size = profile.parallelism.gpus
     if shares.rollout_gpus < size:
         message = f"a replica of {profile.name} needs {size}"
-        raise BadInput(Fault(file, "policies.allocation", f"{shares.rollout_gpus} rollout GPUs", message=message))
+        faults.append(Fault(file, "policies.allocation", f"{shares.rollout_gpus} rollout GPUs", message=message))
     train = config.train
     train_values = _train_values(config, profile)
+    with gathering(faults):
+        gpu = _train_gpu(config, profile, file)
+    if faults:
+        raise BadInput(faults)
     train_cost = TrainCost(
         profile.model,
-        _train_gpu(config, profile, file),
+        gpu,
         shares.train_gpus,
         train.model_parallel,
         train.recompute,
@@ -125,13 +124,17 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
     memory = train_memory(
         train_cost, sum(longest), critic=train.critic, reference=train.reference, fused_logits=train.fused_logits
     )
-    if faults := memory_faults(memory, train_cost, file):
+    faults += memory_faults(memory, train_cost, file)
+    resident_gib = 0.0
+    if shares.shared and not faults:
+        resident_gib = memory.kept(config.rollout.offload_train) / GIB
+    try:
+        found = engine(profile, _options(config, resident_gib / profile.gpu.memory_gib))
+    except BadInput as error:
+        raise BadInput(faults + in_section(error.faults, file, "rollout")) from None
+    faults += _length_faults(found.limits, workload, policies.decoding, file)
+    if faults:
         raise BadInput(faults)
-    resident_gib = memory.kept(config.rollout.offload_train) / GIB if shares.shared else 0.0
-    found = engine(profile, _options(config, resident_gib / profile.gpu.memory_gib))
-    if reason := unfit(found.limits, *longest):
-        message = f"its longest prompt has {longest[0]} tokens, its longest response {longest[1]}: {reason}"
-        raise BadInput(Fault(file, "workload", workload.name, message=message))
     notes = [*found.notes, *workload.notes, *memory_notes(memory, train_cost)]
     if left := shares.rollout_gpus % size:
         notes.append(f"{left} rollout GPUs stay idle: a replica takes {size}")
@@ -146,13 +149,57 @@ def resolve(config: Config, file: str = "config", seed: int = 0) -> Setup:
         step_cost=profile.step_cost(found.limits),
         gpus_per_replica=size,
         workload=workload,
-        reward_latency=RewardLatency(written.reward_s, Streams(seed)),
+        reward_latency=RewardLatency(config.workload.reward_s, Streams(seed)),
         seed=seed,
         train_cost=train_cost,
         train_values=train_values,
         sync_cost=_sync_cost(config, profile, shares, memory),
         notes=tuple(notes),
     )
+
+
+def named_faults(document: Mapping[str, Any], file: str) -> list[Fault]:
+    """Whatever a config that has other faults names and cannot be read: its profile, its trace or law."""
+    faults: list[Fault] = []
+    for section, kind, read in (
+        ("model", ModelSection, lambda found: _profile(found, file)),
+        ("workload", WorkloadSection, lambda found: _workload(found, 0, file)),
+    ):
+        with suppress(ValidationError), gathering(faults):
+            read(kind.model_validate(document.get(section)))
+    return faults
+
+
+def _profile(section: ModelSection, file: str) -> Profile:
+    return load_profile(section.profile, f"{file}: model.profile")
+
+
+def _workload(section: WorkloadSection, seed: int, file: str) -> Workload:
+    return open_workload(
+        section.trace,
+        section.law,
+        Streams(seed),
+        visits=section.visits,
+        cap_tokens=section.cap_tokens,
+        drift=section.drift or (),
+        order=section.order,
+        file=file,
+    )
+
+
+def _length_faults(limits: EngineLimits, workload: Workload, decoding: Decoding, file: str) -> list[Fault]:
+    """Whether the longest response fits a replica, with all drafts of speculation as without any."""
+    longest = workload.longest_prompt_tokens, workload.longest_output_tokens
+    message = f"its longest prompt has {longest[0]} tokens, its longest response {longest[1]}"
+    if reason := unfit(limits, *longest):
+        return [Fault(file, "workload", workload.name, message=f"{message}: {reason}")]
+    drafts = decoding.drafts if isinstance(decoding, BatchGated) else 0
+    place, allowed = "policies.decoding.drafts", f"below max_num_batched_tokens = {limits.max_num_batched_tokens}"
+    if drafts >= limits.max_num_batched_tokens:
+        return [Fault(file, place, drafts, allowed, message="a step cannot verify so many")]
+    if reason := unfit(limits, *longest, drafts):
+        return [Fault(file, place, drafts, message=f"{workload.name}: {message}: {reason}")]
+    return []
 
 
 def _train_values(config: Config, profile: Profile) -> dict[str, Value]:
@@ -171,7 +218,7 @@ def _train_gpu(config: Config, profile: Profile, file: str) -> GpuFacts:
 def _options(config: Config, resident: float) -> EngineOptions:
     rollout = config.rollout
     utilization = rollout.gpu_memory_utilization
-    if resident:
+    if resident and rollout.num_gpu_blocks_override is None:
         utilization = min(utilization or DEFAULT_UTILIZATION, 1 - resident)
     return EngineOptions(
         max_num_seqs=rollout.max_num_seqs,

@@ -10,15 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from rollsim.policies.base import EVERY_FINISH, Subscription, View
 from rollsim.simulator import run_document
 from rollsim.simulator.basis import basis
 from rollsim.simulator.config import Config, parse, read_document
 from rollsim.simulator.examples import config_path
-from rollsim.simulator.invariants import Finding, check
+from rollsim.simulator.invariants import Finding, check, same
 from rollsim.simulator.overrides import with_overrides
 from rollsim.simulator.policy_settings import DEFAULTS
 from rollsim.simulator.profile_store import load_profile
-from rollsim.simulator.setup import Setup, resolve
+from rollsim.simulator.setup import Setup, named_faults, resolve
 from rollsim.simulator.warm_up import warm_up
 from rollsim.simulator.world import World
 from rollsim.simulator.world_tables import tables
@@ -76,7 +77,7 @@ def load(name_or_path: str, overrides: Sequence[str] = (), *, shares: bool = Tru
     with gathering(faults):
         config = parse(document, name_or_path, shares=shares)
     if config is None or faults:
-        raise BadInput(faults)
+        raise BadInput(faults + named_faults(document, name_or_path))
     return config
 
 
@@ -117,6 +118,33 @@ def simulate(setup: Setup, on_step: Callable[[int], None] | None = None) -> Simu
     )
     document = run_document.document(made, rests)
     return Simulated(setup, made, document, findings, time.perf_counter() - began_s)
+
+
+@dataclass(frozen=True)
+class _Onlooker:
+    """Is told of every finish, and does nothing."""
+
+    subscription: Subscription = EVERY_FINISH
+
+    def look(self, view: View) -> None:
+        """Look away."""
+
+
+def check_twice(done: Simulated, on_step: Callable[[int], None] | None = None) -> list[Finding]:
+    """Findings of what only the run itself, or a second one, can show: INV-7 and INV-10.
+
+    Parameters
+    ----------
+    done : Simulated
+    on_step : callable, optional
+        Called with the number of train steps that the second run has done.
+    """
+    world = World(done.setup, [_Onlooker()], on_step)
+    world.run()
+    return [
+        same("INV-7", "tables of a second run, watched at every finish, that differ", done.tables, tables(world)),
+        Finding("INV-10", "each answer of a policy was one that it had been offered, checked in the run", ok=True),
+    ]
 
 
 def write(done: Simulated, out: str | os.PathLike[str]) -> Run:

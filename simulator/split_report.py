@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollsim.simulator.split import ROLLOUTER_IDLE, TRAINER_IDLE
+from rollsim.simulator.wording import wrap
 
 
 def columns(document: dict[str, Any]) -> tuple[str, ...]:
@@ -39,12 +40,15 @@ def comments(document: dict[str, Any]) -> list[str]:
     """Lines below the table: the best split and its rivals, what the columns are, and why the others cannot run."""
     tied = f"; not told apart from it: {', '.join(document['tied'])}" if document["tied"] else ""
     over = "steps after the first" if document["steps"] > 1 else "first step alone, which finds an empty pool"
-    return [
+    lines = [
         f"* fastest: {document['best']}{tied}. Predicted, from the {over}.",
         "idle: as verl's fully_async/rollouter/idle_ratio and trainer/idle_ratio, of the whole run",
         "stale: versions, mean/max",
         *(f"cannot run: {line}" for line in _refused(document)),
     ]
+    if len(document["seeds"]) == 2:
+        lines.insert(1, "Intervals of two replications are wide; more of them tell more splits apart.")
+    return [cut for line in lines for cut in wrap(line, indent=2)]
 
 
 def _refused(document: dict[str, Any]) -> list[str]:

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
+from rollsim.policies.readiness_streaming import Streaming
 from rollsim.simulator import answers
 from rollsim.simulator.trainer import Part, gradient_parts, pass_parts, update_parts
 from rollsim.simulator.trajectories import TRAINED
 
 if TYPE_CHECKING:
+    from rollsim.simulator.config import TrainSection
+    from rollsim.simulator.setup import Setup
     from rollsim.simulator.world import World
 
 Process = Generator[simpy.Event, Any, None]
@@ -26,15 +29,30 @@ def training(world: "World") -> Process:
     world.pool.lease(world.leases, 0.0)
     if train.warm_up_s:
         yield from _warm_up(world)
-    world.admit()
+    world.begin_round()
     for step in range(train.steps):
-        view.groups_missing = view.groups_per_step
         yield from _step(world, step, last=step == train.steps - 1)
         if train.validate_every and (step + 1) % train.validate_every == 0:
             yield from _validate(world, step)
         world.steps[-1]["ended_s"] = view.now_s
         if world.on_step is not None:
             world.on_step(len(world.steps))
+
+
+def cadence(setup: "Setup") -> tuple[int, int]:
+    """Versions that a train step publishes, and groups that it takes at each: all at the first, unless they stream."""
+    train, readiness = setup.config.train, setup.policies.readiness
+    groups = train.prompts_per_step
+    if train.publish == "step":
+        return 1, groups
+    if not isinstance(readiness, Streaming) or readiness.micro_groups >= groups:
+        return train.mini_batches * train.epochs, groups
+    pieces = -(-_groups_per_update(train) // readiness.micro_groups)
+    return -(-groups // (pieces * readiness.micro_groups)), pieces * readiness.micro_groups
+
+
+def _groups_per_update(train: "TrainSection") -> int:
+    return -(-train.prompts_per_step // train.mini_batches)
 
 
 def _warm_up(world: "World") -> Process:
@@ -62,7 +80,7 @@ def _step(world: "World", step: int, *, last: bool) -> Process:
     view, train = world.view, world.setup.config.train
     row = _Row(step, view.now_s)
     begun = False
-    per_update = -(-view.groups_per_step // train.mini_batches)
+    per_update = _groups_per_update(train)
     since_update = 0
     while view.groups_missing:
         asked_s = view.now_s
@@ -172,11 +190,13 @@ def publish(world: "World", row: _Row, *, admits: bool, ends_step: bool = False,
     else:
         pool.swap(view.now_s, view.version, keep_kv=plan.keep_kv)
         view.replica_versions = [view.version] * pool.replicas
-    rollout.hold = not admits
-    view.steps += ends_step
+    if ends_step:
+        view.steps += 1
+        view.groups_missing = 0 if last else view.groups_per_step
     row.sync_s += seconds
+    rollout.hold = True
     if admits:
-        world.admit()
+        world.begin_round()
 
 
 def _validate(world: "World", step: int) -> Process:
@@ -188,8 +208,8 @@ def _validate(world: "World", step: int) -> Process:
     world.lane.until(view.now_s, "starved", "validation")
     world.span("validation", f"after step {step}", t0_s)
     world.steps[-1]["validation_s"] = view.now_s - t0_s
-    world.rollout.hold = step + 1 == train.steps
-    world.admit()
+    if step + 1 < train.steps:
+        world.begin_round()
 
 
 def _note(world: "World", row: _Row) -> None:

@@ -13,9 +13,10 @@ class Counts:
     version: int = 0
     updates: int = 0
     steps: int = 0
-    groups_per_version: int = 1
     groups_per_step: int = 1
     samples_per_group: int = 1
+    versions_per_step: int = 1
+    groups_per_version: int = 1
     groups_started: int = 0
     groups_in_flight: int = 0
     groups_buffered: int = 0

@@ -16,11 +16,23 @@ def wrap(line: str, indent: int = 0) -> list[str]:
     return textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
+def named_row(name: str, width: int, cells: str) -> list[str]:
+    """Lines of a table row: a name that is longer than its column goes on below, the cells stand beside its end."""
+    indent = " " * (len(name) - len(name.lstrip()) + 4)
+    *above, last = textwrap.wrap(name, width, subsequent_indent=indent, break_on_hyphens=False)
+    return [*above, f"{last:<{width}}{cells}"]
+
+
 def bar(value: float, top: float, cells: int) -> str:
     """Draw a bar of at most so many cells, in eighths."""
     eighths = round(8 * cells * value / top) if top > 0 else 0
     whole, rest = divmod(min(max(eighths, 1 if value > 0 else 0), 8 * cells), 8)
     return _BAR[-1] * whole + (_BAR[rest - 1] if rest else "")
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Write a count and what is counted."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def percent(value: float | None) -> str:

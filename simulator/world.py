@@ -21,7 +21,7 @@ from rollsim.simulator.pool import Pool
 from rollsim.simulator.rollout import Rollout
 from rollsim.simulator.setup import Setup
 from rollsim.simulator.trainer import TrainLane
-from rollsim.simulator.training import training
+from rollsim.simulator.training import cadence, training
 from rollsim.simulator.trajectories import FILTERED, NO_SIGNAL, STALE, Trajectories
 from rollsim.simulator.view import Counts
 from rollsim.simulator.world_failed import WorldFailed
@@ -63,9 +63,10 @@ class World:
         self.setup, self.watchers, self.on_step = setup, watchers, on_step
         config = setup.config
         train = config.train
-        versions = train.mini_batches * train.epochs if train.publish == "mini_batch" else 1
+        versions, groups = cadence(setup)
         self.view = Counts(
-            groups_per_version=max(1, train.prompts_per_step // versions),
+            versions_per_step=versions,
+            groups_per_version=groups,
             groups_per_step=train.prompts_per_step,
             samples_per_group=train.samples_per_prompt,
             total_gpus=config.cluster.gpus,
@@ -269,7 +270,12 @@ class World:
                 self.rollout.drop(some, reason)
 
     def _next_wake_s(self, limit_s: float) -> float:
-        """When the world must look at the pool next, if nothing else happens before `limit_s`."""
+        """When the world must look at the pool next, if nothing else happens before `limit_s`.
+
+        Now if something was heard of while the trainer acted, of which policies have not been told.
+        """
+        if self._owes_policies():
+            return self.view.now_s
         final_s = self.rollout.next_final_s()
         if self._every_finish:
             finish_s = self.pool.next_finish_s(min(final_s, limit_s))
@@ -280,15 +286,16 @@ class World:
 
     def _foreseen_wake_s(self) -> float:
         view = self.view
+        over_s = math.inf
         if self._over is not None:
-            return self.rollout.foreseen_end_s(validation=self._validates)
+            over_s = self.rollout.foreseen_end_s(validation=self._validates)
         ends = self.rollout.foreseen_finals_s()
         if not len(ends):
-            return math.inf
+            return over_s
         if self.wanted.groups or self._watched.groups:
-            return float(ends.min())
+            return min(over_s, float(ends.min()))
         if self._ready is None:
-            return float(ends.max())
+            return min(over_s, float(ends.max()))
         missing = self.setup.policies.readiness.groups(view) - view.groups_buffered
         missing = min(max(1, missing), len(ends))
         return float(np.partition(ends, missing - 1)[missing - 1])
@@ -300,9 +307,12 @@ class World:
             self._seen = [0, 0]
             for watcher in self.watchers:
                 watcher.look(self.view)
-        if _due(self.wanted, self._heard) or self._all_ended:
+        if self._owes_policies():
             self._ask()
         self._tell()
+
+    def _owes_policies(self) -> bool:
+        return self._all_ended or _due(self.wanted, self._heard)
 
     def _tell(self) -> None:
         """Tell the trainer if what it waits for is there."""
@@ -316,22 +326,31 @@ class World:
         self._heard, self._all_ended = [0, 0], False
         if self._pulls:
             self.pull()
-        if not self.rollout.hold and (closing := self._closing()) is not None:
-            self.rollout.close_round(closing)
-            self.rollout.hold = True
-            self._wake_s = None
+        self._end_round()
         if self.rollout.changes_running and self.rollout.stop_and_move():
             self._wake_s = None
         if self.rollout.speculates and self.rollout.decode(np.arange(self.pool.replicas)):
             self._wake_s = None
         self.admit()
 
-    def _closing(self) -> str | None:
-        """Whether the round ends; a group that selection drops counts for nothing in that."""
+    def begin_round(self) -> None:
+        """Generate for the next batch, unless what is buffered is enough already."""
+        self.rollout.hold = False
+        self._end_round()
+        self.admit()
+
+    def _end_round(self) -> None:
+        """Ask whether the round ends; a group that selection drops counts for nothing in that."""
         round_end = self.setup.policies.round_end
-        if self.rollout.buffer and not isinstance(round_end, Barrier):
+        if self.rollout.hold or isinstance(round_end, Barrier):
+            return
+        if self.rollout.buffer:
             self._sift()
-        return answers.word("round_end", round_end.close(self.view), (None, "keep", "drop", "carry"))
+        closing = answers.word("round_end", round_end.close(self.view), (None, "keep", "drop", "carry"))
+        if closing is not None:
+            self.rollout.close_round(closing)
+            self.rollout.hold = True
+            self._wake_s = None
 
     def offer(self, role: str) -> None:
         """Ask who takes GPUs that have nothing to do; nobody can yet."""

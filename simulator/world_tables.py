@@ -83,6 +83,7 @@ def rollouts(rows: np.ndarray, max_model_len: int) -> pa.Table:
             "max_output_tokens": room,
             # Drawn at the start, but known to nobody before it is final.
             "reward": pa.array(rows["reward"].astype(float), mask=(rows["t_final_s"] < 0) | np.isnan(rows["reward"])),
+            "reward_s": pa.array(rows["reward_s"].astype(float), mask=rows["t_final_s"] < 0),
             "status": _labels(status, ("finished", "aborted", "in_flight")),
             "fate": _labels(rows["fate"], tuple(_FATES[code] for code in range(len(_FATES)))),
             "discard_reason": _labels(rows["reason"], REASONS, rows["reason"] >= 0),

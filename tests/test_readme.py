@@ -47,3 +47,10 @@ def test_the_output_that_is_shown_is_what_is_printed(readme, capsys):
     assert end.value.code == 0
     printed = capsys.readouterr().out.rstrip().splitlines()
     assert pasted.splitlines()[:-1] == printed[:-1]
+
+
+def test_the_splits_that_are_shown_are_what_is_printed(readme, capsys):
+    ((shown, pasted),) = re.findall(r"`rollsim (split [^`]*)` runs .*?```text\n(.*?)\n```", readme, flags=re.DOTALL)
+    with pytest.raises(SystemExit):
+        main(shlex.split(shown))
+    assert pasted.splitlines() == [line.rstrip() for line in capsys.readouterr().out.rstrip().splitlines()]

@@ -64,8 +64,8 @@ class RequestTrace:
         What `rows` counts: ``row`` or ``line``.
     content_hash
         SHA-256 of the content: the same for the same requests in another file format.
-    notes
-        What a user should know about how the file was read.
+    notes, arrival_notes
+        What a user should know about how the file was read; what concerns the arrivals apart.
     truncated
         Whether each output was cut at a limit, bool, False where there is no value; None if the trace does not say.
     reward
@@ -95,6 +95,7 @@ class RequestTrace:
     unfinished: np.ndarray | None = None
     extra: np.ndarray | None = None
     unused_columns: tuple[str, ...] = ()
+    arrival_notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -154,7 +155,8 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
             del chosen[meaning]
     prompt_tokens = _whole(*chosen["prompt_tokens"], faults, low=1, high=MAX_TOKENS)
     output_tokens = _whole(*chosen["output_tokens"], faults, low=1, high=MAX_TOKENS)
-    arrival_s = _arrivals(chosen, raw.names, count, faults, notes)
+    arrival_notes: list[str] = []
+    arrival_s = _arrivals(chosen, raw.names, count, faults, arrival_notes)
     priority = _whole(*chosen["priority"], faults, -_EXACT, _EXACT) if "priority" in chosen else np.zeros(count, int)
     group = _groups(*chosen["group"], faults) if "group" in chosen else np.full(count, -1)
     ids = _ids(*chosen["id"], faults) if "id" in chosen else None
@@ -166,7 +168,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     order = np.argsort(arrival_s, kind="stable")
     moved = int((order != np.arange(count)).sum())
     if moved:
-        notes.append(f"requests were not in the order of arrival; {moved} of {count} were sorted into place")
+        arrival_notes.append(f"requests were not in the order of arrival; {moved} of {count} were sorted into place")
     values = {
         "arrival_s": arrival_s[order],
         "prompt_tokens": prompt_tokens[order],
@@ -183,6 +185,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
         unit=raw.unit,
         content_hash=_hash(ids, values),
         notes=tuple(notes),
+        arrival_notes=tuple(arrival_notes),
         unused_columns=tuple(unknown(raw.names)),
         **values,
     )

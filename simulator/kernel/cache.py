@@ -60,4 +60,4 @@ def compile_notice(work: str) -> str | None:
     state = cache_state(work)
     if state["compiled"] or os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         return None
-    return f"compiling the simulation kernel, once on this machine, about a minute (kept in {state['folder']})"
+    return f"compiling the kernel for `{work}`, once on this machine: a minute or two (kept in {state['folder']})"

@@ -63,7 +63,7 @@ def test_replications_are_a_folder_that_compare_pairs(rollsim, tmp_path):
         words = (f"policies.admission=[{{use: staleness_quota, eta: {eta}}}]", "policies.selection=[]")
         code, out, _ = rollsim("run", "example:async", *SMALL, *words, "--replications", 3, "--out", tmp_path / name)
         assert code == 0
-        assert "3 replications" in out
+        assert "MEANS OF 3 REPLICATIONS" in out
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["rep-0", "rep-1", "rep-2"]
     code, out, _ = rollsim("compare", tmp_path / "a", tmp_path / "b", "--json")
     assert code == 0
@@ -89,7 +89,7 @@ def test_the_mean_over_replications(rollsim):
     assert code == 0
     assert document["seeds"] == [5, 6]
     a, b = (run["steps"]["step_s"]["mean"] for run in document["runs"])
-    mean = document["means"]["step [s]"]
+    mean = document["means"]["a step, s"]
     assert a != b
     assert mean["mean"] == pytest.approx((a + b) / 2)
     assert mean["high"] - mean["mean"] == pytest.approx(12.7062 * abs(a - b) / 2, rel=1e-4)

@@ -107,7 +107,8 @@ def test_round_end():
     enough = {"groups_missing": 4, "groups_buffered": 4, "trajectories_in_flight": 1}
     assert FirstK("drop").close(still_view(**enough)) == "drop"
     assert FirstK().close(still_view(**enough | {"groups_buffered": 3})) is None
-    assert FirstK().close(still_view(**enough | {"trajectories_in_flight": 0})) is None
+    assert FirstK().close(still_view(**enough | {"trajectories_in_flight": 0})) == "carry"
+    assert FirstK().close(still_view(**enough | {"groups_missing": 0})) is None
     assert FirstK().close(still_view(**enough | {"groups_missing": 0})) is None
     assert Barrier().close(still_view(**enough)) is None
 
@@ -141,6 +142,15 @@ def test_the_quota_counts_versions_and_gives_back_what_is_dropped():
     assert StalenessQuota(eta=2).may_start(still_view()) == 12
     assert StalenessQuota(eta=0).may_start(still_view(groups_started=4)) == 0
     assert StalenessQuota(eta=0).may_start(still_view(groups_started=4, groups_dropped=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("eta", "versions", "groups", "may"), [(0, 3, 4, [4, 4, 4, 8]), (1, 2, 3, [4, 7, 8, 11]), (3, 3, 4, [8, 8, 8, 12])]
+)
+def test_the_quota_is_what_the_trainer_takes_by_a_version(eta, versions, groups, may):
+    """A step of 4 groups that publishes several versions: all groups taken at the first, or as they stream in."""
+    views = [still_view(versions_per_step=versions, groups_per_version=groups, version=v) for v in range(4)]
+    assert [StalenessQuota(eta=eta).may_start(view) for view in views] == may
 
 
 def test_concurrency_counts_trajectories():

@@ -100,7 +100,7 @@ def test_all_faults_come_at_once_with_the_closest_match():
         ({"long_prefill_token_threshold": 50000}, "at most max_model_len = 40960"),
         ({"num_gpu_blocks_override": 101}, "set --max-model-len up to 1600, or --num-gpu-blocks-override from 2561"),
         ({"gpu_memory_utilization": 0.05}, "or more --gpu-memory-utilization"),
-        ({"gpu_memory_utilization": 0.5, "num_gpu_blocks_override": 5000}, "cannot go with"),
+        ({"gpu_memory_utilization": 0.5, "num_gpu_blocks_override": 5000}, "one of the two"),
     ],
 )
 def test_what_vllm_refuses_is_refused(options, rule):

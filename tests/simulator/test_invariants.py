@@ -144,6 +144,6 @@ def test_two_runs_are_the_same_or_not():
 def test_a_finding_says_what_it_found():
     found = broken(loops.loop(), hard_eta=0)["INV-4"]
     assert str(found) == (
-        "INV-4 BROKEN: staleness at most 0, a hard bound; worst 1.0; 3 rows of rollouts, first [4, 6, 7]"
+        "INV-4 BROKEN: staleness at most 0, a hard bound; worst 1; 3 rows of rollouts, first [4, 6, 7]"
     )
     assert found.document()["rows"] == (4, 6, 7)

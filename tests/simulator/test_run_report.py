@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from rollsim.simulator.run_document import HORIZON_STEPS, document, stored_document
-from rollsim.simulator.run_report import shown, text
+from rollsim.simulator.run_report import text
+from rollsim.simulator.shown import shown
 from rollsim.traces.run import Run
 from rollsim.traces.schema import build
 from rollsim.traces.writer import write_run
@@ -116,5 +117,5 @@ def test_a_run_folder_says_the_same(tmp_path):
     write_run(tmp_path / "run", loops.loop(), {}, made, seed=3, wall_s=1.5)
     run = Run.open(tmp_path / "run")
     assert json.loads(json.dumps(stored_document(run))) == made
-    assert shown(run)[1]() == text(made, 1.5)
+    assert shown(tmp_path / "run")[1]() == text(made, 1.5)
     assert "in 1.50 s" in text(made, 1.5)

@@ -19,7 +19,17 @@ def test_what_names_nothing_is_all_named():
     config = simulate.load("example:sync", ["model.profile=x", "workload.trace=nope.csv"])
     with pytest.raises(BadInput) as error:
         simulate.replications(config, "c", 0, 2)
-    assert [fault.file for fault in error.value.faults] == ["profile", "nope.csv"]
+    assert [fault.file for fault in error.value.faults] == ["c: model.profile", "nope.csv"]
+
+
+def test_what_names_nothing_is_named_beside_what_is_wrong():
+    with pytest.raises(BadInput) as error:
+        simulate.load("example:sync", ["model.profile=x", "workload.trace=nope.csv", "train.steps=-1"])
+    assert [fault.place or fault.file for fault in error.value.faults] == [
+        "train.steps",
+        "example:sync: model.profile",
+        "nope.csv",
+    ]
 
 
 def test_resolved_says_every_decision_point():

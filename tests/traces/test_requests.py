@@ -70,7 +70,7 @@ def test_every_format_gives_the_same_trace(trace, suffix):
     assert [read.arrival_s.dtype, read.prompt_tokens.dtype, read.group.dtype] == [np.float64, np.int64, np.int64]
     first = {".parquet": "row 2", ".csv": "line 3", ".jsonl": "line 2"}["." + suffix.split(".")[1]]
     assert read.place(0) == f"{first}, id 'b'"
-    assert any("sorted" in note for note in read.notes)
+    assert any("sorted" in note for note in read.arrival_notes)
     assert read.content_hash == read_requests(trace(in_format(".csv"), "u.csv")).content_hash
 
 
@@ -94,7 +94,7 @@ def test_without_arrivals_everything_arrives_at_once(trace):
     assert read.arrival_s.tolist() == [0.0]
     assert read.ids is None
     assert read.place(0) == "line 1"
-    assert any("arrive at 0 s" in note for note in read.notes)
+    assert any("arrive at 0 s" in note for note in read.arrival_notes)
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,19 @@ class Seconds:
         ):
             return
         self.pull()
+        self.end_round()
+        self.admit()
+
+    def begin_round(self) -> None:
+        self.hold = False
+        self.end_round()
+        self.admit()
+
+    def end_round(self) -> None:
         if self.mode.unfinished and not self.hold:
             self.sift()
-            if len(self.buffer) >= self.missing > 0 and self.running:
+            if len(self.buffer) >= self.missing > 0:
                 self.close()
-        self.admit()
 
     def close(self) -> None:
         self.hold = True
@@ -201,9 +209,8 @@ class Seconds:
     def train(self) -> "Generator[Callable[[Seconds], list[int] | bool | None], list[int] | bool, None]":
         mode = self.mode
         self.missing = mode.groups
-        self.admit()
+        self.begin_round()
         for step in range(mode.steps):
-            self.missing = mode.groups
             t0 = version = -1
             while self.missing:
                 self.waits = "groups"
@@ -247,10 +254,12 @@ class Seconds:
             self.pull()
         else:
             self.versions, self.stopped = [self.version] * 2, False
-        self.hold = last
-        self.steps_done += ends_step
+        self.hold = True
+        if ends_step:
+            self.steps_done += 1
+            self.missing = 0 if last else mode.groups
         if not last:
-            self.admit()
+            self.begin_round()
 
     def sleep(self, seconds: float) -> "Iterator":
         until = self.now + int(seconds)

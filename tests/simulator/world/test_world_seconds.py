@@ -38,11 +38,29 @@ def fixed_batch(ahead, over_issue):
 
 def quota(eta):
     def may_start(s):
-        versions = s.mode.mini_batches * s.mode.epochs if s.mode.publish_each else 1
-        per_version = max(1, s.mode.groups // versions)
-        return max(0, (s.version + eta + 1) * per_version - (len(s.members) - s.dropped))
+        started = kept = len(s.members) - s.dropped
+        while version_taken(s.mode, started) <= s.version + eta:
+            started += 1
+        return started - kept
 
     return may_start
+
+
+def version_taken(mode, place):
+    """The trainer's version when it takes the group of this place in the order of consumption."""
+    step, place = divmod(place, mode.groups)
+    if not mode.publish_each:
+        return step
+    if not 0 < mode.micro_groups < mode.groups:
+        return step * mode.mini_batches * mode.epochs
+    version, held, versions = 0, 0, []
+    for first in range(0, mode.groups, mode.micro_groups):
+        count = min(mode.micro_groups, mode.groups - first)
+        versions += [version] * count
+        held += count
+        if held >= mode.groups / mode.mini_batches or first + count == mode.groups:
+            version, held = version + 1, 0
+    return step * version + versions[place]
 
 
 def capped(rule, trajectories):

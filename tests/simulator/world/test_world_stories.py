@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rollsim.policies.base import EVERY_GROUP
 from rollsim.simulator.trajectories import (
     DISCARDED,
     NO_SIGNAL,
@@ -301,3 +302,29 @@ def test_a_round_may_leave_nothing_on_any_replica():
     world = run(setup(policies, [(3, 5), (4, 10), (30, 30)], gpus=2, steps=2))
     assert begins(world)[0] == 10.0
     assert len(world.steps) == 2
+
+
+def test_a_round_whose_batch_is_already_there_does_not_begin():
+    """Over-issued group 1 ends at 1 s with group 0: step 1 finds its batch buffered, and generation goes on at 29."""
+    policies = {"admission": {"use": "fixed_batch", "over_issue": 1}, "round_end": "first_k", "routing": "least_load"}
+    world = run(setup(policies, [(1,), (1,), (40,)], gpus=2, prompts=1, samples=1, steps=3))
+    assert begins(world) == [1.0, 15.0, 30.0]
+    assert world.steps[1]["generate_s"] == 0.0
+    assert world.trajectories.rows["t_submit_s"].tolist() == [0.0, 0.0, 29.0, 29.0]
+
+
+def test_groups_are_heard_of_while_the_pool_drains():
+    """Training ends at 13 s and the pool drains until 23, but the reward of group 2 is heard of when it comes."""
+    asked = []
+
+    class Listens:
+        subscription = EVERY_GROUP
+
+        def look(self, view):
+            asked.append(view.now_s)
+
+    policies = {"allocation": SPLIT, "weight_sync": "drain", "admission": {"use": "fixed_batch", "ahead": 1}}
+    made = setup(policies, [(1,), (1,), (10,), (20,)], prompts=2, samples=1, steps=1, reward_s=2.0)
+    world = run(made, [Listens()])
+    assert world.steps[0]["drain_s"] == 10.0
+    assert asked == [3.0, 15.0, 25.0]
