@@ -11,3 +11,7 @@ class EngineMoved(EngineFailed):
 
 class EngineUnfit(EngineFailed):
     """The engine refuses what it was asked to load: no such model, no memory for it, options that it does not take."""
+
+
+# How they are called between processes.
+KINDS = {"failed": EngineFailed, "moved": EngineMoved, "unfit": EngineUnfit}

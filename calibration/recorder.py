@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
@@ -56,7 +56,6 @@ class _Life:
     request: Request
     prompt_ids: list[int]
     added_before_step: int
-    added_s: float
     partial: int | None
     first_token_step: int | None = None
     finish_step: int | None = None
@@ -90,15 +89,13 @@ class _Run:
     seed: int
     lives: dict[str, _Life] = field(default_factory=dict)
     steps: list[TappedStep] = field(default_factory=list)
-    ends_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._waiting = sorted(self.batch.requests, key=lambda request: request.before_step)
         self._aborts = [request for request in self.batch.requests if request.abort_after_step is not None]
         self._prompts: dict[str, list[int]] = {}
-        self._started_s = time.perf_counter()
 
-    def all_steps(self, progress: Callable[[int], None]) -> None:
+    def all_steps(self) -> None:
         """Make every step: aborts due, then additions due, each in the order of the batch."""
         while True:
             k = len(self.steps)
@@ -110,7 +107,6 @@ class _Run:
                 # An idle engine makes no step: the next additions are made at once.
                 self._add(k, until=self._waiting[0].before_step)
             self._note(k, self.driver.step())
-            progress(k + 1)
 
     def _abort(self, k: int) -> None:
         for request in self._aborts:
@@ -132,9 +128,7 @@ class _Run:
                 left = max(1, before.request.output_tokens - len(partial))
                 request = replace(request, prompt_tokens=len(prompt_ids), output_tokens=left)
             self.driver.add(request, prompt_ids)
-            self.lives[request.id] = _Life(
-                request, prompt_ids, k, time.perf_counter() - self._started_s, None if partial is None else len(partial)
-            )
+            self.lives[request.id] = _Life(request, prompt_ids, k, None if partial is None else len(partial))
 
     def _prompt(self, request: Request) -> list[int]:
         """Random tokens, of its group or its own; the same in every repeat."""
@@ -147,7 +141,6 @@ class _Run:
 
     def _note(self, k: int, step: TappedStep) -> None:
         self.steps.append(step)
-        self.ends_s.append(time.perf_counter() - self._started_s)
         for id, tokens in step.cached.items():
             self.lives[id].cached_tokens = tokens
         for id in step.preempted:
@@ -170,9 +163,7 @@ class _Run:
         return rows
 
 
-def record(
-    batch: Batch, driver: Driver, config: Mapping[str, Any], seed: int, progress: Callable[[int], None] = lambda _: None
-) -> dict[str, Any]:
+def record(batch: Batch, driver: Driver, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Run a batch on an engine that holds nothing else.
 
     Parameters
@@ -185,26 +176,22 @@ def record(
         Limits of the engine in the words of a recording.
     seed
         Of the prompts.
-    progress
-        Told the number of steps made.
 
     Returns
     -------
     dict
-        The recording, as JSON, with one entry in ``repeats``: times of each step, and of each request's addition.
+        The recording, as JSON, with one entry in ``repeats``.
     """
     driver.reset()
     load, began_unix_s = os.getloadavg()[0], time.time()
     run = _Run(batch, driver, seed)
-    run.all_steps(progress)
+    run.all_steps()
     wall_ms = [round(step.wall_ms, 4) for step in run.steps]
     cpu_ms = [round(step.cpu_ms, 4) for step in run.steps]
     rows = run.rows()
     repeat = {
         "wall_ms": wall_ms,
         "cpu_ms": cpu_ms,
-        "end_s": [round(end, 6) for end in run.ends_s],
-        "added_s": {id: round(life.added_s, 6) for id, life in run.lives.items()},
         "load": round(load, 2),
         "began_unix_s": round(began_unix_s, 3),
     }

@@ -135,7 +135,9 @@ class StepTap:
     def _step(self, wall_ms: float, cpu_ms: float) -> TappedStep:
         scheduled = {self._names[engine_id]: entry for engine_id, entry in self._batch.items()}
         yielded = {
-            id: entry.request for id, entry in scheduled.items() if entry.request.num_output_tokens > entry.outputs_before
+            id: entry.request
+            for id, entry in scheduled.items()
+            if entry.request.num_output_tokens > entry.outputs_before
         }
         context = [entry for entry in scheduled.values() if entry.outputs_before == 0]
         running, waiting = self._scheduler.get_request_counts()

@@ -6,13 +6,14 @@ vLLM reads its environment when it is imported, and one that has crashed leaves 
 import importlib
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rollsim.calibration.batch import Request
-from rollsim.calibration.engine_faults import EngineUnfit
+from rollsim.calibration.engine_faults import EngineFailed, EngineUnfit
 from rollsim.calibration.step_tap import StepTap, TappedStep
 
 # One compute thread on a CPU, bound nowhere: vLLM's own choice pins spinning threads to every core.
@@ -31,6 +32,7 @@ CPU_OPTIONS = {
     "max_num_seqs": 32,
 }
 CPU_MAX_MODEL_LEN = 2_048
+_LONGEST = 400
 
 
 def import_vllm(model: str = "") -> Any:
@@ -87,7 +89,7 @@ class VllmDriver:
                 given = CPU_OPTIONS | {"max_model_len": _cpu_length(model)} | given
             self._engine = self._open(vllm, model, given, seed)
         except Exception as error:
-            raise EngineUnfit(_told(error, model)) from error
+            raise EngineUnfit(_told(error)) from error
         self.config = self._engine.vllm_config
         self._core = self._engine.engine_core.engine_core
         self.tap = StepTap(self._core.scheduler, self.version)
@@ -183,7 +185,7 @@ class VllmDriver:
         for id in list(self._requests) if self.unfinished else ():
             self.abort(id)
         if not self._engine.reset_prefix_cache():
-            raise EngineUnfit("the prefix cache cannot be emptied between two batches")
+            raise EngineFailed("the prefix cache cannot be emptied between two batches")
         self._requests.clear()
         self.tap.forget()
 
@@ -195,8 +197,9 @@ def _cpu_length(model: str) -> int:
     return min(CPU_MAX_MODEL_LEN, int(known.get("max_position_embeddings", CPU_MAX_MODEL_LEN)))
 
 
-def _told(error: Exception, model: str) -> str:
-    """What vLLM says, in its last line of text that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    return f"vLLM cannot open {model}: {text}"
+def _told(error: Exception) -> str:
+    """What vLLM says, in a line: without pydantic's frame and what it was given, which is all there is."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = re.sub(r"^\d+ validation errors? for \w+ |Value error, | For further information visit \S+", "", text)
+    text = re.sub(r" \[type=.*\]$", "", text)
+    return f"vLLM cannot open it: {text[:_LONGEST]}"
