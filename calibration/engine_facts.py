@@ -70,7 +70,7 @@ def recording_config(driver: VllmDriver) -> dict[str, Any]:
         return {
             "vllm_version": driver.version,
             "model": _model(driver.config)["name"],
-            "sampling": "temperature 1",
+            "sampling": f"temperature {driver.temperature:g}",
             "max_num_seqs": own.max_num_seqs,
             "max_num_batched_tokens": own.max_num_batched_tokens,
             "block_size": own.block_size,

@@ -129,11 +129,15 @@ def measure(
         planned = Sweep(EngineLimits(**base["limits"]), folder.manifest["span"], seed).batches()
         for done, batch in _order(planned, folder, seed, lambda: spent() < 60 * minutes):
             progress(min(0.99, max(done, spent() / (60 * minutes))), batch.name)
+            if batch.options:
+                # The engine without options is still open.
+                _extras(folder, engines, speculation=False)
             folder.add(batch.name, engines.get(batch.options).record(batch))
             folder.manifest["spent_s"] = round(spent(), 1)
             folder.save()
         progress(0.99, "other timings")
-        _extras(folder, engines)
+        _extras(folder, engines, speculation=True)
+        engines.log.unlink(missing_ok=True)
     except EngineUnfit as error:
         raise BadInput(Fault(model, message=str(error))) from error
     finally:
@@ -215,8 +219,11 @@ def _order(
         number += 1
 
 
-def _extras(folder: Measurement, engines: Engines) -> None:
-    """Time what is not a step, once; what an engine cannot do is said beside it."""
+def _extras(folder: Measurement, engines: Engines, *, speculation: bool) -> None:
+    """Time what is not a step, once; what an engine cannot do is said beside it.
+
+    Speculation needs an engine of its own.
+    """
     limits = EngineLimits(**folder.manifest["limits"])
     seqs = min(8, limits.max_num_seqs)
     tasks: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {
@@ -229,7 +236,7 @@ def _extras(folder: Measurement, engines: Engines) -> None:
     }
     extras = folder.manifest.setdefault("extras", {})
     for name, (options, arguments) in tasks.items():
-        if name in extras:
+        if name in extras or (options and not speculation):
             continue
         try:
             extras[name] = engines.get(options).time(name.removesuffix("_off").removesuffix("_ngram"), **arguments)

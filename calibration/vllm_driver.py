@@ -94,6 +94,8 @@ class VllmDriver:
         self._core = self._engine.engine_core.engine_core
         self.tap = StepTap(self._core.scheduler, self.version)
         self._sampling = importlib.import_module("vllm.sampling_params")
+        # As in training.
+        self.temperature = 1.0
         self._added = 0
         self._requests: dict[str, Any] = {}
 
@@ -122,11 +124,11 @@ class VllmDriver:
         return bool(self._engine.has_unfinished_requests())
 
     def add(self, request: Request, prompt_ids: list[int]) -> None:
-        """Add a request; it generates as many tokens as it says, at temperature 1 as in training."""
+        """Add a request; it generates as many tokens as it says."""
         params = self._sampling.SamplingParams(
             max_tokens=request.output_tokens,
             ignore_eos=True,
-            temperature=1.0,
+            temperature=self.temperature,
             detokenize=False,
             output_kind=self._sampling.RequestOutputKind.FINAL_ONLY,
         )
