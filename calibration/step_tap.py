@@ -5,13 +5,25 @@ preemptions, so the scheduler itself is looked at: once when it has made a batch
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from rollsim.calibration.engine_faults import EngineMoved
 
 KNOWN_VERSION = "0.32.0"
+
+
+@contextmanager
+def internals(version: str) -> Iterator[None]:
+    """Turn an attribute that this version of vLLM does not have into a fault that names it."""
+    try:
+        yield
+    except AttributeError as error:
+        where = f"{type(error.obj).__name__}.{error.name}" if error.name else str(error)
+        raise EngineMoved(
+            f"vLLM {version} has no {where}, which is read here as in vLLM {KNOWN_VERSION}; install vLLM {KNOWN_VERSION}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -80,17 +92,9 @@ class StepTap:
             self._schedule = scheduler.schedule
         scheduler.schedule = self._tapped_schedule
 
-    @contextmanager
-    def internals(self) -> Iterator[None]:
+    def internals(self) -> AbstractContextManager[None]:
         """Turn a missing attribute into a fault that names it."""
-        try:
-            yield
-        except AttributeError as error:
-            where = f"{type(error.obj).__name__}.{error.name}" if error.name else str(error)
-            raise EngineMoved(
-                f"vLLM {self._version} has no {where}, which is read here as in vLLM {KNOWN_VERSION}; "
-                f"install vLLM {KNOWN_VERSION}"
-            ) from error
+        return internals(self._version)
 
     def name(self, engine_id: str, id: str) -> None:
         """Tell under which id a request was added."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from rollsim.calibration.batch import Request
 from rollsim.calibration.engine_faults import EngineFailed, EngineUnfit
-from rollsim.calibration.step_tap import StepTap, TappedStep
+from rollsim.calibration.step_tap import StepTap, TappedStep, internals
 
 # One compute thread on a CPU, bound nowhere: vLLM's own choice pins spinning threads to every core.
 ENVIRONMENT = {
@@ -90,10 +90,12 @@ class VllmDriver:
             self._engine = self._open(vllm, model, given, seed)
         except Exception as error:
             raise EngineUnfit(_told(error)) from error
-        self.config = self._engine.vllm_config
-        self._core = self._engine.engine_core.engine_core
-        self.tap = StepTap(self._core.scheduler, self.version)
-        self._sampling = importlib.import_module("vllm.sampling_params")
+        with internals(self.version):
+            self.config = self._engine.vllm_config
+            self._core = self._engine.engine_core.engine_core
+            self.tap = StepTap(self._core.scheduler, self.version)
+            sampling = importlib.import_module("vllm.sampling_params")
+            self._params, self._final = sampling.SamplingParams, sampling.RequestOutputKind.FINAL_ONLY
         # As in training.
         self.temperature = 1.0
         self._added = 0
@@ -125,12 +127,12 @@ class VllmDriver:
 
     def add(self, request: Request, prompt_ids: list[int]) -> None:
         """Add a request; it generates as many tokens as it says."""
-        params = self._sampling.SamplingParams(
+        params = self._params(
             max_tokens=request.output_tokens,
             ignore_eos=True,
             temperature=self.temperature,
             detokenize=False,
-            output_kind=self._sampling.RequestOutputKind.FINAL_ONLY,
+            output_kind=self._final,
         )
         # The order of addition is the order of arrival, whatever the clock says.
         self._added += 1
