@@ -22,7 +22,7 @@ def internals(version: str) -> Iterator[None]:
     except AttributeError as error:
         where = f"{type(error.obj).__name__}.{error.name}" if error.name else str(error)
         raise EngineMoved(
-            f"vLLM {version} has no {where}, which is read here as in vLLM {KNOWN_VERSION}; install vLLM {KNOWN_VERSION}"
+            f"vLLM {version} has no {where}, which is read here as in vLLM {KNOWN_VERSION}; install that version"
         ) from error
 
 
