@@ -6,5 +6,10 @@ Map: `build_profiles` puts a profile together from a `step_table`, by `decode_fi
 `fit_length_law` turns a `length_source` (files of `length_sources/`) into a length law: `length_body_fit` fits the
 body, `group_statistics` draws what sources publish about groups.
 
+`measure` runs a real engine: the batches of a `sweep` (plain data: `batch`), sized by its `speed`, are run by a
+`recorder` and kept in a folder, the `measurement` (`measurement_tables`: its Parquet, `measure_report`: its text).
+The engine lives in an `engine_process` that runs an `engine_worker`: a `vllm_driver`, looked into by a `step_tap`, tells
+its `engine_facts` and `extra_timings`; `engine_faults` is what goes wrong. `local_models` makes models without a hub.
+
 Imports `rollsim.simulator` and what is below it.
 """

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rollsim.cli import compare, console, doctor, laws, profiles, replay, run, show, split
+from rollsim.cli import calibrate, compare, console, doctor, laws, profiles, replay, run, show, split
 from rollsim.traces.errors import BadInput, Fault
 
 # What Typer raises for a wrong command line; it has no public name of its own.
@@ -46,6 +46,7 @@ app.command("replay")(replay.replay)
 app.command("split")(split.split)
 app.command("show")(show.show)
 app.command("compare")(compare.compare)
+app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(laws.app, name="laws")
 app.command("doctor")(doctor.doctor)

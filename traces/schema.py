@@ -159,8 +159,33 @@ LEDGER = _schema(
     _float("gpu_s", "GPU s", "GPU-seconds; all rows add up to GPUs times span"),
 )
 
+ENGINE_STEPS = _schema(
+    "engine_steps",
+    _label("batch", "Batch of requests that was run"),
+    _count("repeat", "", "How many runs of it there were before"),
+    _count("step", "", "Step of the engine within the run"),
+    _float("t1_s", "s", "It ended, since the first step of the run began"),
+    _float("wall_s", "s", "Its duration"),
+    _float("cpu_s", "s", "Time of all threads of the engine's process"),
+    _count("n_ctx_requests", "", "Requests scheduled that had no output yet"),
+    _count("prefill_tokens", "tokens", "Their tokens, less those found in the prefix cache"),
+    _count("n_gen_requests", "", "Requests scheduled that had output; also readmitted ones"),
+    _count("gen_tokens", "tokens", "Their tokens; also those computed again after a preemption"),
+    _int("kv_tokens", "tokens", "Prompt and output of the requests that got a token"),
+    _int("kv_batch", "tokens", "Computed tokens of the requests scheduled"),
+    _int("kv_held", "tokens", "Computed tokens of the requests running after the step"),
+    _count("blocks_peak", "blocks", "KV blocks in use when the step was scheduled"),
+    _count("blocks_used", "blocks", "KV blocks in use after it"),
+    _count("running", "", "Requests running after it"),
+    _count("waiting", "", "Requests waiting after it"),
+    _count("preempted_total", "", "Preemptions since the run began"),
+    _count("draft_tokens", "tokens", "Tokens drafted that were checked"),
+    _count("accepted_tokens", "tokens", "Drafted tokens that were accepted"),
+)
+
 TABLES: dict[str, pa.Schema] = {
     "rollouts": ROLLOUTS, "segments": SEGMENTS, "steps": STEPS, "spans": SPANS, "gauges": GAUGES, "ledger": LEDGER,
+    "engine_steps": ENGINE_STEPS,
 }  # fmt: skip
 
 
