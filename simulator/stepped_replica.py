@@ -8,15 +8,21 @@ from rollsim.simulator.stepped import Scheduled, Step
 
 
 class SteppedReplica:
-    """One scheduling rank, driven step by step; time does not matter."""
+    """One scheduling rank, driven step by step; without a `cost` every step takes as long."""
 
-    def __init__(self, limits: EngineLimits) -> None:
-        self._replica = Replica(limits, StepCost.affine(limits.max_num_batched_tokens, limits.max_num_seqs))
+    def __init__(self, limits: EngineLimits, cost: StepCost | None = None) -> None:
+        cost = cost or StepCost.affine(limits.max_num_batched_tokens, limits.max_num_seqs)
+        self._replica = Replica(limits, cost)
         self._replica.arrays.engine[0]["traced"] = 1
         self._ids: list[str] = []
         self._slots: dict[str, int] = {}
         self._outputs: dict[str, int] = {}
         self._preempted: list[str] = []
+
+    @property
+    def now_s(self) -> float:
+        """Time of the engine's clock [s]."""
+        return self._replica.now_s
 
     def add(  # noqa: D102
         self,
