@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rollsim.calibration.vllm_driver import import_vllm
 from rollsim.traces.schema import build
 
 GROUPS, SAMPLES, MAX_TOKENS, MAX_NUM_SEQS = 240, 8, 512, 64
@@ -63,10 +64,7 @@ def generate(model: str, groups: int = GROUPS, seed: int = 0) -> dict[str, Any]:
     dict
         Columns of the table ``rollouts``.
     """
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-    for name, value in {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}.items():
-        os.environ.setdefault(name, value)
-    vllm = importlib.import_module("vllm")
+    vllm = import_vllm(model)
     engine = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine.from_engine_args(
         vllm.EngineArgs(
             model=model,
@@ -126,18 +124,17 @@ def _columns(asked: list[Problem], prompts: list[list[int]], done: dict[str, Any
                     "t_end_s": times.last_token_ts - began_s,
                 }
             )
-    return {name: pa.array([row[name] for row in rows]) for name in rows[0]} | {"framework": "vllm", "status": "finished"}
+    columns = {name: pa.array([row[name] for row in rows]) for name in rows[0]}
+    return columns | {"framework": "vllm", "status": "finished"}
 
 
 def main() -> None:
     """Write the table, with where it came from in its metadata."""
     model, out = sys.argv[1], Path(sys.argv[2])
     table = build("rollouts", generate(model))
-    import vllm
-
     about = {
         "model": Path(model).name,
-        "engine": f"vllm {vllm.__version__}",
+        "engine": f"vllm {import_vllm(model).__version__}",
         "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}, one compute thread",
         "temperature": "1.0",
         "max_num_seqs": str(MAX_NUM_SEQS),

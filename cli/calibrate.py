@@ -1,8 +1,73 @@
-"""rollsim calibrate: measure a real engine on this machine."""
+"""rollsim calibrate: measure a real engine on this machine, fit a profile to it, and say how wrong that is."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from rollsim.cli import calibrate_measure
+from rollsim.cli.console import EXIT_DONE, EXIT_OUTSIDE_TOLERANCE, Json, Quiet, emit, note, ready_kernel
 
 app = typer.Typer(no_args_is_help=True, help="Measure a real engine, fit a profile to it, and say how wrong it is.")
 app.command("measure")(calibrate_measure.measure)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="What `rollsim calibrate measure` wrote.")]
+
+
+@app.command()
+def fit(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Profile to write, a .json file.")],
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the profile; default: model and device.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a profile to a measurement: the cost of a step by what is in it.
+
+    Robust, non-negative and monotone; held-out batches only say how wrong it is. Refuses steps that cannot tell a term,
+    and says what to measure for it.
+
+    \b
+    rollsim calibrate fit measured/qwen3-1.7b --out here.json
+    rollsim replay example:grpo --profile ./here.json
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from rollsim.calibration.measured_profile import check_file, fit_profile
+    from rollsim.calibration.measured_steps import open_measurement
+    from rollsim.simulator.profile_report import show_text
+
+    measurement = open_measurement(folder)
+    check_file(out, name)
+    ready_kernel("recordings", quiet)
+    profile = fit_profile(measurement, name)
+    profile.write(out)
+    note(f"wrote {out}", quiet)
+    emit(profile.model_dump(mode="json"), as_json, lambda: [show_text(profile)])
+
+
+@app.command()
+def validate(
+    folder: Folder,
+    profile: Annotated[str, typer.Option(metavar="P", help="Profile to judge: a path, or a shipped name.")],
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, max=10.0, metavar="X", help="Largest relative error of a makespan.")
+    ] = 0.25,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Judge a profile by batches that were held out: the same steps, and how wrong their times are.
+
+    Exit code 3 if a makespan is outside the tolerance, or if the machine repeats itself too badly to tell.
+
+    \b
+    rollsim calibrate validate measured/qwen3-1.7b --profile ./here.json
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from rollsim.calibration.measured_steps import open_measurement
+    from rollsim.calibration.validation import validate as run
+    from rollsim.calibration.validation_report import text
+    from rollsim.simulator.profile_store import load_profile
+
+    measurement, loaded = open_measurement(folder), load_profile(profile, "--profile")
+    ready_kernel("recordings", quiet)
+    document = run(measurement, loaded, tolerance)
+    emit(document, as_json, lambda: [text(document)])
+    raise typer.Exit(EXIT_DONE if document["passed"] else EXIT_OUTSIDE_TOLERANCE)

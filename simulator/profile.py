@@ -16,6 +16,7 @@ from rollsim.simulator.step_tables import decode_steps, kv_read_s, mixed_steps
 from rollsim.traces.errors import BadInput, Fault
 
 SCHEMA_VERSION = 1
+NAME = r"[a-z0-9][a-z0-9._-]*"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Profile(parts.Part):
     """See the fields' classes in `profile_parts`; what `train` and `sync` leave out has a default beside its cost."""
 
     schema_version: Literal[1]
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+    name: Annotated[str, Field(pattern=f"^{NAME}$")]
     model: parts.Model
     gpu: parts.Gpu
     parallelism: parts.Parallelism

@@ -226,6 +226,19 @@ class Errors(Part):
     signed_median: float
 
 
+class Covariance(Part):
+    """Covariance of fitted values, in the order of `names`: [s^2]."""
+
+    names: tuple[str, ...]
+    matrix: tuple[tuple[float, ...], ...]
+
+    @model_validator(mode="after")
+    def _square(self) -> Self:
+        if [len(row) for row in self.matrix] != [len(self.names)] * len(self.names):
+            raise ValueError(f"matrix: needs {len(self.names)} rows of as many numbers")
+        return self
+
+
 class Fit(Part):
     """How well the tables reproduce the rows they were fitted to, and rows they were not."""
 
@@ -237,6 +250,7 @@ class Fit(Part):
     join_gap: Annotated[float, Field(description="prefill over decode time at the smallest prefill, less 1")]
     rows_used: Count
     rows_dropped: Count
+    covariance: Covariance | None = None
 
 
 class FittedRange(Part):

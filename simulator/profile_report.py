@@ -7,6 +7,7 @@ from typing import Any
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.profile import BiasBand, Profile
 from rollsim.simulator.profile_parts import Errors
+from rollsim.simulator.wording import si
 
 WIDTH = 80
 LIST_CONTEXT_TOKENS = 4096
@@ -94,7 +95,7 @@ def _head(profile: Profile) -> list[str]:
     graphs = max(profile.graph_sizes(profile.limits()), default=0)
     return _pairs(
         {
-            "model": f"{model.hf_name}, {model.parameters / 1e9:.2f} B parameters, {model.layers} layers, "
+            "model": f"{model.hf_name}, {si(model.parameters)} parameters, {model.layers} layers, "
             f"hidden {model.hidden}, {model.heads} heads, {model.kv_heads} KV heads of {model.head_dim}; "
             f"weights {model.dtype}, KV {model.kv_dtype}. {model.note}".strip(),
             "GPU": f"{profile.gpu.name}, {profile.gpu.memory_gib} GiB; tp {ranks.tp}, ep {ranks.ep}, "

@@ -8,6 +8,7 @@ from typing import Any
 from rollsim.calibration.batch import Batch, Request
 from rollsim.calibration.recorder import record
 from rollsim.calibration.step_tap import TappedStep
+from rollsim.simulator.costs import StepCost
 from rollsim.simulator.limits import EngineLimits
 from rollsim.simulator.stepped import Scheduled
 from rollsim.simulator.stepped_replica import SteppedReplica
@@ -16,16 +17,19 @@ LIMITS = EngineLimits(max_num_seqs=8, max_num_batched_tokens=128, block_size=16,
 
 
 class FakeDriver:
-    """Steps a replica; each takes 1 ms and a little per token."""
+    """Steps a replica; each takes what `cost` says, or 1 ms and a little per token."""
 
     vocab = 1_000
 
-    def __init__(self, limits: EngineLimits = LIMITS) -> None:
+    def __init__(self, limits: EngineLimits = LIMITS, cost: StepCost | None = None) -> None:
         self.limits = limits
+        self.cost = cost or StepCost.affine(
+            limits.max_num_batched_tokens, limits.max_num_seqs, base_s=1e-3, token_s=1e-5
+        )
         self.reset()
 
     def reset(self) -> None:
-        self._replica = SteppedReplica(self.limits)
+        self._replica = SteppedReplica(self.limits, self.cost)
         self._requests: dict[str, tuple[Request, list[int]]] = {}
         self._outputs: dict[str, int] = {}
         self._left: set[str] = set()
@@ -63,16 +67,17 @@ class FakeDriver:
         self._left.discard(id)
 
     def step(self) -> TappedStep:
+        before_s = self._replica.now_s
         step = self._replica.step()
         assert step is not None
+        took_ms = 1e3 * (self._replica.now_s - before_s)
         self._outputs |= step.outputs
         self._left -= set(step.finished)
         first = {entry.id: entry.computed for entry in step.scheduled if entry.id not in self._admitted}
         self._admitted |= first.keys()
-        tokens = sum(entry.tokens for entry in step.scheduled)
         return TappedStep(
-            wall_ms=1 + tokens / 100,
-            cpu_ms=1 + tokens / 100,
+            wall_ms=took_ms,
+            cpu_ms=took_ms,
             counts=self._counts(step.scheduled, step.outputs)
             | {
                 "kv_held": step.kv_held,

@@ -1,0 +1,94 @@
+"""The steps of a measurement with their times: features computed, seconds measured."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rollsim.calibration.measurement import Measurement
+from rollsim.calibration.step_features import Features, features
+from rollsim.simulator.recording import Recording, read_recordings
+from rollsim.traces.errors import BadInput, Fault, gathering
+
+
+@dataclass(frozen=True)
+class MeasuredBatch:
+    """A recorded batch.
+
+    Attributes
+    ----------
+    seconds : array [repeats, steps]
+        Measured time of each step, by the measurement's clock.
+    """
+
+    name: str
+    purpose: str
+    role: str
+    recording: Recording
+    features: Features
+    seconds: np.ndarray
+
+    @property
+    def makespans_s(self) -> np.ndarray:
+        """Time of each repeat [s]."""
+        return self.seconds.sum(axis=1)
+
+
+def open_measurement(path: Path) -> Measurement:
+    """Open a folder that was measured.
+
+    Raises
+    ------
+    BadInput
+        There is no measurement.
+    """
+    if not (path / "manifest.json").is_file():
+        allowed = "a folder that `rollsim calibrate measure` wrote"
+        raise BadInput(Fault(str(path), "manifest.json", message="no measurement", allowed=allowed))
+    return Measurement(path)
+
+
+def measured_batches(measurement: Measurement, roles: Collection[str]) -> list[MeasuredBatch]:
+    """Read the batches of some roles that were run.
+
+    Raises
+    ------
+    BadInput
+        With every fault: damaged recordings, steps that the simulator does not take.
+    """
+    faults: list[Fault] = []
+    batches = []
+    for planned in measurement.manifest["planned"]:
+        if planned["role"] not in roles or (document := measurement.recording(planned["name"])) is None:
+            continue
+        with gathering(faults):
+            (recording,) = read_recordings(measurement.path / "recordings" / f"{planned['name']}.json")
+            seconds = _seconds(document, measurement.manifest["clock"])
+            batches.append(
+                MeasuredBatch(
+                    planned["name"], planned["purpose"], planned["role"], recording, features(recording), seconds
+                )
+            )
+    if faults:
+        raise BadInput(faults)
+    return batches
+
+
+def _seconds(document: dict[str, Any], clock: str) -> np.ndarray:
+    return np.array([repeat[f"{clock}_ms"] for repeat in document["repeats"]]) / 1e3
+
+
+def noise(batches: list[MeasuredBatch]) -> tuple[float, int] | None:
+    """Half of the range of the reference batch's times over their mean, and how many repeats there are.
+
+    None with fewer than five repeats, which do not tell it.
+    """
+    repeats = np.concatenate([batch.makespans_s for batch in batches if batch.role == "reference"] or [np.empty(0)])
+    if len(repeats) < _REPEATS:
+        return None
+    return float(np.ptp(repeats) / 2 / repeats.mean()), len(repeats)
+
+
+_REPEATS = 5

@@ -1,0 +1,42 @@
+"""A validation as text, 80 columns wide."""
+
+from typing import Any
+
+from rollsim.simulator.wording import number, percent, plural, wrap
+
+
+def text(document: dict[str, Any]) -> str:
+    """Lay out the document of `rollsim.calibration.validation.validate`."""
+    clock = {"cpu": "CPU time", "wall": "wall time"}[document["clock"]]
+    lines = wrap(f"{document['profile']} against {document['measurement']}, by {clock}")
+    batches = plural(len(document["batches"]), "held-out batch", "held-out batches")
+    lines += ["", f"scheduling   equal in all {plural(document['steps'], 'step')} of {batches}"]
+    for row in document["batches"]:
+        counts = (plural(row["steps"], "step"), plural(row["preemptions"], "preemption"), plural(row["repeats"], "run"))
+        lines += ["", f"{row['name']}: {', '.join(counts)}"]
+        lines.append(f"  {'':<22}{'predicted':>10}{'measured':>10}{'error':>9}{'runs':>10}")
+        for metric in row["metrics"]:
+            mean = sum(metric["measured"]) / len(metric["measured"])
+            name = f"{metric['name']}, {metric['unit']}"
+            spread = "" if row["repeats"] < 2 else f"± {percent(metric['spread'])}"
+            lines.append(
+                f"  {name:<22}{number(metric['predicted']):>10}{number(mean):>10}{metric['error']:>+9.1%}{spread:>10}"
+            )
+    return "\n".join([*lines, "", *_verdict(document)])
+
+
+def _verdict(document: dict[str, Any]) -> list[str]:
+    noise = document["noise"]
+    said = "not known, fewer than five runs of the reference batch"
+    if noise is not None:
+        said = f"± {percent(noise)}, half of the range of {document['noise_repeats']} interleaved runs"
+    verdict = {True: "passed", False: "OUTSIDE TOLERANCE", None: "VOID: the machine is noisier than the tolerance"}
+    return [
+        *wrap(f"noise        {said}", indent=13),
+        f"step times   R2 {document['r2']:.3f}",
+        *wrap(
+            f"makespan     worst error {percent(document['worst_makespan_error'])}, tolerance "
+            f"{percent(document['tolerance'])}: {verdict[document['passed']]}",
+            indent=13,
+        ),
+    ]
