@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollsim.traces.errors import Fault
+from rollsim.traces.schema import ROLLOUTS
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "arrival": (
@@ -136,8 +137,8 @@ def misspelt(file: str, names: Sequence[str]) -> list[Fault]:
 
 
 def unknown(names: Sequence[str]) -> list[str]:
-    """Return the names that carry no meaning."""
-    known = {_plain(alias) for aliases in ALIASES.values() for alias in aliases}
+    """Return the names that carry no meaning, here or in a table of ours."""
+    known = {_plain(alias) for aliases in ALIASES.values() for alias in aliases} | set(map(_plain, ROLLOUTS.names))
     return [name for name in names if _plain(name) not in known]
 
 

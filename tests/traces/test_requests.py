@@ -186,13 +186,27 @@ def test_a_line_per_request_is_fast(tmp_path):
         assert min(spent) < limit_s, name
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", ["grpo", "online"])
 def test_the_shipped_examples_are_what_the_generator_makes(name, tmp_path):
     generate.main(tmp_path)
     assert read_requests(f"example:{name}").content_hash == read_requests(tmp_path / EXAMPLES[name]).content_hash
     assert example_path(name).stat().st_size < 60_000
     with pytest.raises(BadInput, match=f"did you mean '{name}'"):
         read_requests(f"example:{name}x")
+
+
+def test_our_own_trace_is_what_a_real_model_did():
+    read = read_requests("example:arithmetic")
+    assert len(read) == 1920
+    assert (np.bincount(read.group) == 8).all()
+    assert read.unused_columns == ()
+    assert read.output_tokens.max() == 512
+    assert (read.output_tokens[read.truncated] == 512).all()
+    rewards = read.reward.reshape(240, 8)
+    assert set(rewards.ravel()) == {0.0, 1.0}
+    # A little above half of the groups tells nothing, nearly all because no response was right.
+    assert (rewards.std(axis=1) > 0).sum() == 117
+    assert (rewards.sum(axis=1) == 8).sum() == 0
 
 
 @pytest.mark.parametrize("name", ["azure2023_code", "azure2023_conv", "mooncake_conversation"])
