@@ -1,4 +1,4 @@
-"""`rollsim calibrate measure` on a real vLLM: the simulator takes the same steps; nothing that was measured is lost."""
+"""`rollsim calibrate` on a real vLLM: the simulator takes the same steps, a profile predicts, nothing measured is lost."""
 
 import json
 import os
@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from rollsim.cli.app import main
 from rollsim.simulator.judge_report import judge
+from rollsim.simulator.profile_store import load_profile
 from rollsim.simulator.recording import read_recordings
 
 pytestmark = pytest.mark.slow
@@ -99,20 +101,41 @@ def test_what_is_not_a_step_is_timed_or_said_why_not(killed_and_resumed):
     assert extras["speculation_ngram"]["steps"] < extras["speculation_off"]["steps"]
 
 
-def test_the_real_small_model_takes_the_simulated_steps_too(tmp_path, smollm2, vllm_rollsim):
-    """135 M parameters; two slots keep it short."""
-    folder = tmp_path / "smollm2"
+@pytest.fixture(scope="module")
+def measured_smollm2(tmp_path_factory, smollm2, vllm_rollsim):
+    """Measure the real small model, of 135 M parameters; four slots keep it short. Gives folder and document."""
+    folder = tmp_path_factory.mktemp("measured") / "smollm2"
     done = measured(
         vllm_rollsim, smollm2, "--out", folder, "--minutes", "0.1", "--json", "--max-num-seqs", "4",
         "--max-model-len", "512", "--max-num-batched-tokens", "128", "--kv-cache-memory-bytes", str(1 << 28),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    return folder, json.loads(done.stdout)
+
+
+def test_the_real_small_model_takes_the_simulated_steps_too(measured_smollm2):
+    folder, document = measured_smollm2
     assert document["model"]["parameters"] == 134_515_008
     recordings = [
         recording for file in sorted((folder / "recordings").iterdir()) for recording in read_recordings(file)
     ]
     assert [row["name"] for row in judge(recordings)["recordings"] if not row["equal"]] == []
+
+
+def test_a_profile_fitted_to_the_real_small_model_predicts_batches_that_it_has_not_seen(measured_smollm2, capsys):
+    """By the clock of the CPU: makespans within 25 %, step times with R2 above 0.9."""
+    folder, _ = measured_smollm2
+    profile = folder.parent / "smollm2.json"
+    for words in (["fit", folder, "--out", profile], ["validate", folder, "--profile", profile]):
+        with pytest.raises(SystemExit) as end:
+            main(["calibrate", *map(str, words), "--json"])
+        out, err = capsys.readouterr()
+        assert end.value.code == 0, out + err
+    document = json.loads(out)
+    assert document["passed"]
+    assert document["r2"] > 0.9
+    assert {row["name"] for row in document["batches"]} >= {"held_out_kv_full", "held_out_groups"}
+    assert load_profile(str(profile)).model.layers == 30
 
 
 def test_an_engine_that_is_killed_is_told_in_a_line_and_what_was_measured_kept(tmp_path, tiny_model, vllm_rollsim):
