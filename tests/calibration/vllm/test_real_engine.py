@@ -1,4 +1,4 @@
-"""`rollsim calibrate` on a real vLLM: the simulator takes the same steps, a profile predicts, nothing measured is lost."""
+"""`rollsim calibrate` on a real vLLM: the simulator takes the same steps, a profile predicts, nothing is lost."""
 
 import json
 import os
