@@ -74,4 +74,5 @@ class Batch:
 
 def from_document(document: dict[str, Any]) -> Batch:
     """Make a batch of what `Batch.document` returned."""
-    return Batch(**document | {"requests": tuple(Request(**request) for request in document["requests"])})
+    requests = tuple(Request(**request) for request in document["requests"])
+    return Batch(**{**document, "requests": requests})

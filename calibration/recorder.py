@@ -158,7 +158,7 @@ class _Run:
         rows, preempted = [], 0
         for step in self.steps:
             preempted += len(step.preempted)
-            counts = step.counts | {"preempted_total": preempted}
+            counts = {**step.counts, "preempted_total": preempted}
             rows.append([counts[name] for name in SYNC_COLUMNS])
         return rows
 

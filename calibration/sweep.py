@@ -150,13 +150,14 @@ class Sweep:
         tight = self._tight()
         off = tight | {"enable_prefix_caching": False}
         small = tight | {"max_num_batched_tokens": max(self.seqs, self.limits.max_num_batched_tokens // 4)}
-        for name, purpose, requests, role, options in (
+        designed: tuple[tuple[str, str, Callable[[str], Iterator[Request]], Role, dict[str, Any]], ...] = (
             ("kv_full_groups", "KV full: groups of 8 preempt each other", self._crowd, "fit", small),
             ("kv_full_no_cache", "KV full, prefix caching off", self._crowd, "fit", off),
             ("groups_no_cache", "groups of 8, prefix caching off", self._groups, "fit", off),
             ("aborts_no_cache", "interrupted and resumed, prefix caching off", self._aborts, "fit", off),
             ("held_out_kv_full", "long tail with KV full, prefix caching off", self._crowd, "held_out", off),
-        ):
+        )
+        for name, purpose, requests, role, options in designed:
             yield self._batch(name, purpose, requests(name), role, **options)
 
     def _held_out(self) -> Iterator[Batch]:
