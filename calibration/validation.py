@@ -82,7 +82,17 @@ def validate(measurement: Measurement, profile: Profile, tolerance: float) -> di
         "tolerance": tolerance,
         "worst_makespan_error": worst,
         "passed": None if void else worst <= tolerance,
+        "notes": _notes(measurement.manifest, profile),
     }
+
+
+def _notes(manifest: dict[str, Any], profile: Profile) -> list[str]:
+    """Whether the profile is of another model or device than the measurement."""
+    pairs = (
+        ("model", profile.model.hf_name, manifest["model"]["name"]),
+        ("device", profile.gpu.name, manifest["device"]["name"]),
+    )
+    return [f"the profile is of the {what} {own}, measured was {other}" for what, own, other in pairs if own != other]
 
 
 def _predicted_s(batch: MeasuredBatch, profile: Profile) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rollsim.simulator.wording import number, percent, plural, wrap
+from rollsim.simulator.wording import number, pair, percent, plural, wrap
 
 
 def text(document: dict[str, Any]) -> str:
@@ -22,7 +22,8 @@ def text(document: dict[str, Any]) -> str:
             lines.append(
                 f"  {name:<22}{number(metric['predicted']):>10}{number(mean):>10}{metric['error']:>+9.1%}{spread:>10}"
             )
-    return "\n".join([*lines, "", *_verdict(document)])
+    notes = [line for note in document["notes"] for line in pair("note", note)]
+    return "\n".join([*lines, "", *_verdict(document), *notes])
 
 
 def _verdict(document: dict[str, Any]) -> list[str]:

@@ -37,6 +37,9 @@ def _fault(file: str, error: Any, model: type[BaseModel], root: str) -> Fault:
     if error["type"] == "extra_forbidden":
         known = [] if holder is None else list(holder.model_fields)
         return Fault(file, place, None, ", ".join(known), closest(str(location[-1]), known), "unknown key")
+    if error["type"] in ("model_type", "dict_type") and holder is not None:
+        shown = error["input"] if isinstance(error["input"], str | int | float) else type(error["input"]).__name__
+        return Fault(file, place, shown, "key: value", message="not a section of settings")
     given = error["input"]
     message = error["msg"].removeprefix("Value error, ")
     shown = given if isinstance(given, str | int | float | bool) else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -209,7 +209,13 @@ def _train_values(config: Config, profile: Profile) -> dict[str, Value]:
 
 
 def _train_gpu(config: Config, profile: Profile, file: str) -> GpuFacts:
-    gpu = gpu_of_profile(profile.gpu.name)
+    try:
+        gpu = gpu_of_profile(profile.gpu.name)
+    except BadInput as error:
+        message = "no train cost is known for its GPU; it can be replayed"
+        raise BadInput(
+            replace(fault, file=file, place="model.profile", message=message) for fault in error.faults
+        ) from None
     if config.train.dtype in gpu.flops:
         return gpu
     raise BadInput(Fault(file, "train.dtype", config.train.dtype, ", ".join(gpu.flops), message=f"on {gpu.name}"))

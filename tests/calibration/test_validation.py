@@ -118,6 +118,13 @@ def test_a_profile_of_another_engine_is_outside_tolerance(rollsim, folder, profi
     code, out, _ = rollsim("calibrate", "validate", folder, "--profile", tmp_path / "slow.json")
     assert code == 3
     assert "OUTSIDE TOLERANCE" in out
+    assert "note" not in out
+
+
+def test_a_profile_of_another_model_is_told(rollsim, folder):
+    _, out, _ = rollsim("calibrate", "validate", folder, "--profile", "qwen3-8b-h100-tp1-bf16")
+    assert "the profile is of the model Qwen/Qwen3-8B, measured was tiny" in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def edited(folder: Path, to: Path, edit) -> Path:

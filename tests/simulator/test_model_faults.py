@@ -54,3 +54,15 @@ def test_an_unknown_key_is_told_what_there_is(given, place):
 def test_members_of_a_union_have_no_name_of_their_own():
     assert faults({"either": "x"})[0].startswith("w: trees[0].either: Input should be a valid number")
     assert faults({"either": {}}) == ["w: trees[0].either.size: missing"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"plain": 3}, "w: trees[0].plain: not a section of settings; given 3; allowed: key: value"),
+        ({"plain": [1, 2]}, "w: trees[0].plain: not a section of settings; given 'list'; allowed: key: value"),
+        ({"plain": "x"}, "w: trees[0].plain: not a section of settings; given 'x'; allowed: key: value"),
+    ],
+)
+def test_what_is_no_section_is_told_so(given, told):
+    assert faults(given) == [told]
