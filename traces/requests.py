@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.examples import example_path
 from rollsim.traces.request_columns import (
+    REQUIRED,
     RowFaults,
     match,
     missing,
@@ -136,9 +137,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
             allowed = f"a file, or the folder of a run, which holds {ROLLOUTS}"
             raise BadInput(Fault(text, allowed=allowed, message="is a folder"))
     raw = read_file(file)
-    unfit_columns = missing(text, raw.names) + misspelt(text, raw.names)
-    if unfit_columns:
-        raise BadInput(raw.faults + unfit_columns)
+    unfit = raw.faults + missing(text, raw.names) + misspelt(text, raw.names)
     columns = match(raw.names)
     faults = RowFaults(text, raw.place_of, raw.unit)
     notes = list(raw.notes)
@@ -148,23 +147,25 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     chosen = {meaning: (names[0], raw.columns[names[0]]) for meaning, names in columns.items() if raw.columns}
     count = len(next(iter(chosen.values()))[1]) if chosen else 0
     if not count:
-        raise BadInput(raw.faults or [Fault(text, message="holds no request", allowed="at least one")])
+        raise BadInput(unfit or [Fault(text, message="holds no request", allowed="at least one")])
     for meaning in ("arrival", "group", "id", "priority", *_OUTCOMES):
         if meaning in chosen and chosen[meaning][1].null_count == count:
             notes.append(f"column {chosen[meaning][0]!r} is empty and not used")
             del chosen[meaning]
-    prompt_tokens = _whole(*chosen["prompt_tokens"], faults, low=1, high=MAX_TOKENS)
-    output_tokens = _whole(*chosen["output_tokens"], faults, low=1, high=MAX_TOKENS)
+    prompt_tokens, output_tokens = (
+        _whole(*chosen[name], faults, low=1, high=MAX_TOKENS) if name in chosen else np.ones(count, int)
+        for name in REQUIRED
+    )
     arrival_notes: list[str] = []
     arrival_s = _arrivals(chosen, raw.names, count, faults, arrival_notes)
     priority = _whole(*chosen["priority"], faults, -_EXACT, _EXACT) if "priority" in chosen else np.zeros(count, int)
     group = _groups(*chosen["group"], faults) if "group" in chosen else np.full(count, -1)
     ids = _ids(*chosen["id"], faults) if "id" in chosen else None
     outcomes = {name: _OUTCOMES[name](*chosen[name], faults) for name in _OUTCOMES if name in chosen}
-    if not raw.faults and not faults.faults:
+    if not unfit and not faults.faults:
         _check_groups(group, prompt_tokens, chosen, faults)
-    if raw.faults or faults.faults:
-        raise BadInput(raw.faults + faults.faults)
+    if unfit or faults.faults:
+        raise BadInput(unfit + faults.faults)
     order = np.argsort(arrival_s, kind="stable")
     moved = int((order != np.arange(count)).sum())
     if moved:

@@ -348,3 +348,12 @@ def assert_sound_or_bad_input(path):
     assert (np.diff(read.arrival_s) >= 0).all()
     assert read.arrival_s[0] >= 0
     assert (read.group >= -1).all()
+
+
+def test_a_missing_column_hides_no_fault_of_the_others(trace):  # noqa: F811
+    found = faults_of(trace("prompt_token,output_tokens,arival_s,priority\n1,-2,0,x\n2,3,1,4\n"))
+    assert [next(word for word in ("prompt_tokens", "arrival_s", "output_tokens", "priority") if word in fault)
+            for fault in found] == ["prompt_tokens", "arrival_s", "output_tokens", "priority"]  # fmt: skip
+    assert "line 2" in found[2]
+    assert "negative" in found[2]
+    assert "not a number" in found[3]
