@@ -71,3 +71,37 @@ def validate(
     document = run(measurement, loaded, tolerance)
     emit(document, as_json, lambda: [text(document)])
     raise typer.Exit(EXIT_DONE if document["passed"] else EXIT_OUTSIDE_TOLERANCE)
+
+
+@app.command()
+def quick(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a model, or its name on a hub.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the measurement and its profile.json.")],
+    minutes: Annotated[float, typer.Option(min=0.1, metavar="N", help="Time to measure for.")] = 8.0,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, max=10.0, metavar="X", help="Largest relative error of a makespan.")
+    ] = 0.25,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure, fit and validate in one go, with vLLM's defaults.
+
+    Prints the verdict; the profile lies in FOLDER/profile.json. Exit codes are those of `validate`.
+
+    \b
+    rollsim calibrate quick ./Qwen3-1.7B --out measured/qwen3-1.7b
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from rollsim.calibration.measured_profile import fit_profile
+    from rollsim.calibration.measured_steps import open_measurement
+    from rollsim.calibration.validation import validate as judge
+    from rollsim.calibration.validation_report import text
+
+    calibrate_measure.measured(model, out, minutes, 0, {}, quiet=quiet)
+    measurement = open_measurement(out)
+    ready_kernel("recordings", quiet)
+    profile = fit_profile(measurement)
+    profile.write(out / "profile.json")
+    note(f"wrote {out / 'profile.json'}", quiet)
+    document = judge(measurement, profile, tolerance)
+    emit(document, as_json, lambda: [text(document)])
+    raise typer.Exit(EXIT_DONE if document["passed"] else EXIT_OUTSIDE_TOLERANCE)

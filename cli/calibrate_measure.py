@@ -48,8 +48,6 @@ def measure(
     The second command shows that the simulator takes the same steps. What is not set is vLLM's default; on a CPU 32
     requests, 1,024 tokens per step, 2,048 per request, blocks of 32, eager.
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from rollsim.calibration.engine_faults import EngineFailed
-    from rollsim.calibration.measure import measure as run
     from rollsim.calibration.measure_report import text
 
     given: dict[str, Any] = {
@@ -65,15 +63,23 @@ def measure(
         "enable_prefix_caching": enable_prefix_caching,
     }
     options = {name: value for name, value in given.items() if value is not None}
+    document = measured(model, out, minutes, seed, options, quiet=quiet)
+    note(f"wrote {out}", quiet)
+    emit(document, as_json, lambda: [text(document)])
+    raise typer.Exit(EXIT_DONE)
+
+
+def measured(
+    model: str, out: Path, minutes: float, seed: int, options: dict[str, Any], *, quiet: bool
+) -> dict[str, Any]:
+    """Measure with progress; an engine that fails is told, and ends the command."""
+    from rollsim.calibration.engine_faults import EngineFailed
+    from rollsim.calibration.measure import measure as run
+
     try:
         with progress("measuring", 1.0, quiet) as done:
-            document = run(
-                model, out, minutes=minutes, seed=seed, options=options, progress=lambda share, _: done(share)
-            )
+            return run(model, out, minutes=minutes, seed=seed, options=options, progress=lambda share, _: done(share))
     except EngineFailed as error:
         note(f"the engine failed: {error}")
         note(f"what was measured is kept in {out}; the same command goes on with the rest")
         raise typer.Exit(EXIT_WORLD_FAILED) from None
-    note(f"wrote {out}", quiet)
-    emit(document, as_json, lambda: [text(document)])
-    raise typer.Exit(EXIT_DONE)

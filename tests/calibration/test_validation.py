@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -190,3 +191,14 @@ def test_bad_input(rollsim, folder, tmp_path):
     code, _, err = rollsim("calibrate", "fit", folder, "--out", tmp_path / "p.json", "--name", "No Name")
     assert code == 2
     assert "--name" in err
+
+
+def test_quick_measures_fits_and_judges(rollsim, tmp_path, monkeypatch):
+    monkeypatch.setattr("rollsim.calibration.measure.measure", partial(measure, open_engine=KnownEngine))
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text("{}")
+    code, out, err = rollsim("calibrate", "quick", tmp_path / "tiny", "--out", tmp_path / "m", "--minutes", 0.1)
+    assert code == 0
+    assert "passed" in out
+    assert "profile.json" in err
+    assert load_profile(str(tmp_path / "m" / "profile.json")).name == "tiny-none-measured"
