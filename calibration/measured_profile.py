@@ -15,6 +15,7 @@ from rollsim.calibration.rounding import rounded
 from rollsim.calibration.step_features import Features
 from rollsim.simulator import profile_parts as parts
 from rollsim.simulator.profile import NAME, SCHEMA_VERSION, Profile
+from rollsim.simulator.step_tables import padded
 from rollsim.traces.errors import BadInput, Fault
 
 RULES_VERSION = "0.32.0"
@@ -54,9 +55,10 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
     _check_shape(measurement)
     batches = measured_batches(measurement, ("fit", "reference", "held_out"))
     used = [batch for batch in batches if batch.role != "held_out"]
-    if not used:
+    sizes = tuple(measurement.manifest["engine"]["graph_sizes"])
+    if (rows := _rows(used, sizes)) is None:
         raise BadInput(Fault(str(measurement.path), message="no batch was measured", allowed="a finished measurement"))
-    steps, seconds = _rows(used)
+    steps, seconds = rows
     fit = fit_steps(steps, seconds, str(measurement.path))
     manifest = measurement.manifest
     limits, model = manifest["limits"], _model(manifest["model"])
@@ -77,7 +79,7 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
             max_model_len=limits["max_model_len"],
             gpu_memory_utilization=1.0,
             graph_ceiling_tokens=0,
-            graph_sizes=tuple(manifest["engine"]["graph_sizes"]),
+            graph_sizes=sizes,
         ),
         kv=parts.Kv(
             num_blocks=limits["num_blocks"],
@@ -86,7 +88,7 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
             how="as the measured engine had them",
         ),
         costs=_costs(fit),
-        fit=_fit(fit, steps, seconds, [batch for batch in batches if batch.role == "held_out"]),
+        fit=_fit(fit, steps, seconds, _rows([batch for batch in batches if batch.role == "held_out"], sizes)),
         fitted_range=parts.FittedRange(
             decode_batch=(int(fit.decode_batch[0]), int(fit.decode_batch[-1])),
             decode_context_tokens=(1, longest),
@@ -109,8 +111,12 @@ def _check_shape(measurement: Measurement) -> None:
         raise BadInput(Fault(file, place, allowed="a number above 0", message=message) for place in absent)
 
 
-def _rows(batches: list[MeasuredBatch]) -> tuple[Features, np.ndarray]:
+def _rows(batches: list[MeasuredBatch], sizes: tuple[int, ...]) -> tuple[Features, np.ndarray] | None:
+    """All steps of batches, with as many tokens as are really computed, and their times; None if there are none."""
+    if not batches:
+        return None
     steps = stacked([batch.features for batch in batches for _ in batch.seconds])
+    steps = steps._replace(tokens=padded(steps.tokens, sizes))
     return steps, np.concatenate([repeat for batch in batches for repeat in batch.seconds])
 
 
@@ -154,7 +160,7 @@ def _rounded(values: np.ndarray) -> tuple[float, ...]:
     return tuple(rounded(float(value)) for value in values)
 
 
-def _fit(fit: StepFit, steps: Features, seconds: np.ndarray, held_out: list[MeasuredBatch]) -> parts.Fit:
+def _fit(fit: StepFit, steps: Features, seconds: np.ndarray, held_out: tuple[Features, np.ndarray] | None) -> parts.Fit:
     fitted_s, pure = fit.seconds(steps), ~steps.prefill
     regions = {}
     for low, high in zip((0, *fit.decode_batch[:-1]), fit.decode_batch, strict=True):
@@ -162,8 +168,8 @@ def _fit(fit: StepFit, steps: Features, seconds: np.ndarray, held_out: list[Meas
         if inside.any():
             regions[f"batch {low + 1}-{high}"] = errors(fitted_s[inside], seconds[inside])
     out = {}
-    if held_out:
-        rows, measured_s = _rows(held_out)
+    if held_out is not None:
+        rows, measured_s = held_out
         for what, inside in (("decode steps", ~rows.prefill), ("steps with prefill", rows.prefill)):
             if inside.any():
                 out[f"{what} of held-out batches"] = errors(fit.seconds(rows)[inside], measured_s[inside])

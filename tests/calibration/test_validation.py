@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from rollsim.calibration.measure import measure
+from rollsim.calibration.measured_profile import fit_profile
+from rollsim.calibration.measured_steps import open_measurement
 from rollsim.calibration.recorder import record
 from rollsim.cli.app import main
 from rollsim.simulator.costs import StepCost
 from rollsim.simulator.profile_store import load_profile
+from rollsim.simulator.step_tables import padded
 from tests.calibration.fake_engine import LIMITS, FakeDriver, FakeEngine, config
 
 COST = {"base_s": 5e-3, "token_s": 3e-4, "mixed_token_s": 1e-4, "kv_read_s": 1e-6, "prefill_attn_s": 5e-8}
@@ -30,10 +33,13 @@ class KnownEngine(FakeEngine):
         self.facts["model"] |= SHAPE
         self.facts["device"] |= {"memory_gib": 16.0}
 
+    def cost(self):
+        limits = self._limits
+        return StepCost.affine(limits.max_num_batched_tokens, limits.max_num_seqs, **COST)
+
     def record(self, batch):
         limits = self._limits
-        cost = StepCost.affine(limits.max_num_batched_tokens, limits.max_num_seqs, **COST)
-        made = record(batch, FakeDriver(limits, cost), config(limits), self._seed)
+        made = record(batch, FakeDriver(limits, self.cost()), config(limits), self._seed)
         type(self).calls += 1
         rng = np.random.default_rng(type(self).calls)
         for times in made["repeats"]:
@@ -88,6 +94,30 @@ def test_the_profile_is_the_cost_of_the_engine(profile):
     assert len(made.fit.covariance.names) == len(sizes) + len(tokens) + 2
     assert {claim.grade for claim in made.claims} == {"fitted", "predicted", "measured"}
     assert set(made.fit.held_out) == {"decode steps of held-out batches", "steps with prefill of held-out batches"}
+
+
+def test_steps_that_are_padded_to_graph_sizes(tmp_path):
+    """An engine that computes 1, 4, 8 or 16 tokens instead of fewer."""
+    sizes = (1, 4, 8, 16)
+
+    class Padding(KnownEngine):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.facts["engine"]["graph_sizes"] = list(sizes)
+
+        def cost(self):
+            whole = super().cost()
+            at = padded(np.arange(len(whole.decode_s)), (0, *sizes))
+            return replace(whole, decode_s=whole.decode_s[at], mixed_s=whole.mixed_s[at])
+
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text("{}")
+    measure(str(tmp_path / "tiny"), tmp_path / "m", minutes=0.02, open_engine=Padding)
+    made = fit_profile(open_measurement(tmp_path / "m"))
+    fitted = made.step_cost(LIMITS)
+    true = StepCost.affine(LIMITS.max_num_batched_tokens, LIMITS.max_num_seqs, **COST)
+    np.testing.assert_allclose(fitted.decode_s[1:9], true.decode_s[[1, 4, 4, 4, 8, 8, 8, 8]], rtol=0.02)
+    assert made.fit.held_out["decode steps of held-out batches"].median < 0.02
 
 
 def test_it_passes_on_batches_it_has_not_seen(rollsim, folder, profile):
