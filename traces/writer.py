@@ -17,6 +17,8 @@ from rollsim.traces.run import FORMAT, Run, is_run
 from rollsim.traces.schema import SCHEMA_VERSION
 
 _RECORDED_PACKAGES = ("rollsim", "numpy", "numba", "pyarrow", "scipy", "simpy")
+# Rows of a row group: all of one are held encoded in memory.
+_LEAST_ROWS, _MOST_ROWS = 1 << 13, 1 << 17
 _REPLACED = "-replaced"
 
 
@@ -111,6 +113,7 @@ def _write_table(file: Path, table: pa.Table) -> None:
         table,
         file,
         compression="zstd",
+        row_group_size=min(max(_LEAST_ROWS, len(table) // 8), _MOST_ROWS),
         use_dictionary=labels,  # pyright: ignore[reportArgumentType] - pyarrow takes a list of columns too
         write_page_checksum=True,
     )
