@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rollsim.simulator.wording import bar, number, pair, percent, si, wrap
+from rollsim.simulator.wording import bar, number, pair, percent, plural, si, wrap
 
 _GRADES = ("measured", "fitted", "predicted", "computed", "assumed", "extrapolated")
 
@@ -20,7 +20,7 @@ def text(document: dict[str, Any], wall_s: float | None = None) -> str:
 def _inputs(document: dict[str, Any]) -> list[str]:
     trace, profile, engine = document["trace"], document["profile"], document["engine"]
     limits = engine["limits"]
-    groups = f" in {trace['groups']:,} groups" if trace["groups"] else ""
+    groups = f" in {plural(trace['groups'], 'group')}" if trace["groups"] else ""
     first_s, last_s = trace["first_arrival_s"], trace["last_arrival_s"]
     arrivals = f"all at {number(last_s)} s"
     if last_s > first_s:
@@ -31,10 +31,10 @@ def _inputs(document: dict[str, Any]) -> list[str]:
         )
     kv_tokens = limits["num_blocks"] * limits["block_size"]
     rows = {
-        "trace": f"{trace['path']}: {trace['requests']:,} requests{groups}, {arrivals}; "
+        "trace": f"{trace['path']}: {plural(trace['requests'], 'request')}{groups}, {arrivals}; "
         f"{si(trace['prompt_tokens'])} prompt and {si(trace['output_tokens'])} output tokens",
         "engine": f"{engine['replicas']} x {profile['model']} {profile['dtype']} on {profile['gpu']}, tp "
-        f"{profile['tp']} ({engine['gpus']} GPUs); rules of {engine['name']} {engine['rules_version']}",
+        f"{profile['tp']} ({plural(engine['gpus'], 'GPU')}); rules of {engine['name']} {engine['rules_version']}",
         "limits": ", ".join(_limits(limits)),
         "KV": f"{limits['num_blocks']:,} blocks = {si(kv_tokens)} tokens per replica; {engine['kv_how']}",
     }
