@@ -12,6 +12,9 @@ hub, `arithmetic_rollouts` a trace of a real one.
 From there `measured_steps` pairs times with `step_features`, `measured_fit` fits the cost of a step, `measured_profile`
 makes a profile of it, and `validation` (`validation_report`: its text) judges one by batches that were held out.
 
+From a training log, `logged_steps` and the `logged_lengths` of their batches are simulated in a `logged_world`;
+`log_fit` fits factors to them (`log_report`: its text) and `log_profile` puts these on a profile.
+
 `fit_length_law` turns a `length_source` (files of `length_sources/`) into a length law: `length_body_fit` fits the
 body, `group_statistics` draws what sources publish about groups.
 

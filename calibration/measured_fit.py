@@ -1,11 +1,12 @@
 """Cost tables from measured steps: one robust, non-negative, monotone linear fit of all terms together.
 
 A step of n tokens takes ``decode(n)``, or ``mixed(n)`` with prefill in it, + kv_read x KV tokens + attn x token pairs
-(`rollsim.simulator.costs`). Both functions are linear between knots and never fall, which is a sum of ramps with
-non-negative heights; so all terms are columns of one non-negative least-squares problem (Lawson and Hanson, 1974). Rows
-are weighted by 1 / time, since relative errors count, and again by Huber's weights (1964) at 1.345 robust standard
-deviations, until these settle. Outliers of a machine are slow ones: the fit lies below the mean, and all terms are
-multiplied by what the steps took in all over what they should have taken.
+(`rollsim.simulator.costs`), and before them what the host takes in every step, where that was measured apart. Both
+functions are linear between knots and never fall, which is a sum of ramps with non-negative heights; so all terms are
+columns of one non-negative least-squares problem (Lawson and Hanson, 1974). Rows are weighted by 1 / time, since
+relative errors count, and again by Huber's weights (1964) at 1.345 robust standard deviations, until these settle.
+Outliers of a machine are slow ones: the fit lies below the mean, and all terms are multiplied by what the steps took in
+all over what they should have taken.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,6 +48,8 @@ class StepFit:
         By what all terms were multiplied.
     downweighted : int
         Rows that count for less than they would.
+    host_s : float
+        Part of every step that was measured apart, and not fitted.
     """
 
     decode_batch: np.ndarray
@@ -58,6 +61,7 @@ class StepFit:
     covariance: np.ndarray
     mean_over_fit: float
     downweighted: int
+    host_s: float = 0.0
 
     @property
     def values(self) -> np.ndarray:
@@ -69,18 +73,20 @@ class StepFit:
         decode = np.interp(steps.tokens, self.decode_batch, self.decode_s)
         mixed = np.interp(steps.tokens, self.prefill_tokens, self.prefill_s)
         dense = np.where(steps.prefill, mixed, decode)
-        return dense + self.kv_read_s * steps.kv_tokens + self.attn_s * steps.pairs
+        return self.host_s + dense + self.kv_read_s * steps.kv_tokens + self.attn_s * steps.pairs
 
 
-def fit_steps(steps: Features, seconds: np.ndarray, file: str) -> StepFit:
+def fit_steps(steps: Features, seconds: np.ndarray, file: str, host_s: float = 0.0) -> StepFit:
     """Fit all terms.
 
     Parameters
     ----------
     steps, seconds
-        One entry per measured step; seconds are above 0.
+        One entry per measured step; seconds are above `host_s`.
     file : str
         Named in faults.
+    host_s : float
+        What of every step the host took [s].
 
     Raises
     ------
@@ -100,12 +106,13 @@ def fit_steps(steps: Features, seconds: np.ndarray, file: str) -> StepFit:
             steps.pairs[:, None],
         ]
     )
-    relative = design / seconds[:, None]
+    model_s = seconds - host_s
+    relative = design / model_s[:, None]
     faults = list(_confounded(relative, file))
     if faults:
         raise BadInput(faults)
     heights, weights, variance = _huber(relative)
-    factor = float(seconds.sum() / (design @ heights).sum())
+    factor = float(model_s.sum() / (design @ heights).sum())
     n, m = len(decode_batch), len(prefill_tokens)
     to_values = np.eye(n + m + 2)
     to_values[:n, :n] = np.tri(n)
@@ -122,6 +129,7 @@ def fit_steps(steps: Features, seconds: np.ndarray, file: str) -> StepFit:
         covariance,
         factor,
         int((weights < 1).sum()),
+        host_s,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rollsim.calibration.measured_fit import StepFit, fit_steps, stacked
-from rollsim.calibration.measured_steps import MeasuredBatch, measured_batches, noise
+from rollsim.calibration.measured_steps import MeasuredBatch, host_s, measured_batches, noise
 from rollsim.calibration.measurement import Measurement
 from rollsim.calibration.residuals import errors
 from rollsim.calibration.rounding import rounded
@@ -59,7 +59,8 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
     if (rows := _rows(used, sizes)) is None:
         raise BadInput(Fault(str(measurement.path), message="no batch was measured", allowed="a finished measurement"))
     steps, seconds = rows
-    fit = fit_steps(steps, seconds, str(measurement.path))
+    host = host_s(used)
+    fit = fit_steps(steps, seconds, str(measurement.path), host or 0.0)
     manifest = measurement.manifest
     limits, model = manifest["limits"], _model(manifest["model"])
     longest = max(r.prompt_tokens + r.output_tokens for batch in used for r in batch.recording.requests)
@@ -97,7 +98,7 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
             prefill_context_tokens=(1, longest),
         ),
         source=_source(measurement),
-        claims=_claims(manifest, fit),
+        claims=_claims(manifest, fit, host is not None),
         cautions=_cautions(batches),
     )
 
@@ -144,7 +145,7 @@ def _model(model: dict[str, Any]) -> parts.Model:
 
 def _costs(fit: StepFit) -> parts.Costs:
     return parts.Costs(
-        host_s=0.0,
+        host_s=rounded(fit.host_s),
         decode=parts.DecodeTable(
             batch=tuple(fit.decode_batch.tolist()),
             dense_s=_rounded(fit.decode_s),
@@ -204,16 +205,21 @@ def _source(measurement: Measurement) -> parts.Source:
     )
 
 
-def _claims(manifest: dict[str, Any], fit: StepFit) -> tuple[parts.Claim, ...]:
+def _claims(manifest: dict[str, Any], fit: StepFit, has_host: bool) -> tuple[parts.Claim, ...]:
     clock = {"cpu": "CPU time of the engine's process", "wall": "wall time"}[manifest["clock"]]
     how = f"robust non-negative fit to {clock} of designed batches, x {fit.mean_over_fit:.3f} for the mean"
     fitted = ("decode step at the table's batch sizes", "step with prefill", "KV read", "prefill after computed tokens")
-    host = "inside the time of a step: with synchronous scheduling the two cannot be told apart"
+    host = parts.Claim(
+        part="host time", grade="fitted", how="inside the time of a step: the engine did not tell it apart"
+    )
+    if has_host:
+        told = f"{clock} outside the model: the lower decile of all steps; what grows with the batch is in the step"
+        host = parts.Claim(part="host time", grade="measured", how=told)
     between = "linear between the knots of the fit"
     return (
         *(parts.Claim(part=part, grade="fitted", how=how) for part in fitted),
         parts.Claim(part="decode step at other batch sizes", grade="predicted", how=between),
-        parts.Claim(part="host time", grade="fitted", how=host),
+        host,
         parts.Claim(part="KV blocks", grade="measured", how="as the engine reported them"),
         parts.Claim(part="engine limits", grade="measured", how="as the engine reported them"),
     )

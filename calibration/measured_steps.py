@@ -21,6 +21,8 @@ class MeasuredBatch:
     ----------
     seconds : array [repeats, steps]
         Measured time of each step, by the measurement's clock.
+    host_s : array [repeats, steps], optional
+        What of it was spent outside the model; None if the engine did not tell it.
     """
 
     name: str
@@ -29,6 +31,7 @@ class MeasuredBatch:
     recording: Recording
     features: Features
     seconds: np.ndarray
+    host_s: np.ndarray | None = None
 
     @property
     def makespans_s(self) -> np.ndarray:
@@ -65,10 +68,17 @@ def measured_batches(measurement: Measurement, roles: Collection[str]) -> list[M
             continue
         with gathering(faults):
             (recording,) = read_recordings(measurement.path / "recordings" / f"{planned['name']}.json")
-            seconds = _seconds(document, measurement.manifest["clock"])
+            clock = measurement.manifest["clock"]
+            host_s = _seconds(document, f"host_{clock}")
             batches.append(
                 MeasuredBatch(
-                    planned["name"], planned["purpose"], planned["role"], recording, features(recording), seconds
+                    planned["name"],
+                    planned["purpose"],
+                    planned["role"],
+                    recording,
+                    features(recording),
+                    _seconds(document, clock),
+                    None if np.isnan(host_s).any() else host_s,
                 )
             )
     if faults:
@@ -77,7 +87,20 @@ def measured_batches(measurement: Measurement, roles: Collection[str]) -> list[M
 
 
 def _seconds(document: dict[str, Any], clock: str) -> np.ndarray:
-    return np.array([repeat[f"{clock}_ms"] for repeat in document["repeats"]]) / 1e3
+    return np.array([repeat[f"{clock}_ms"] for repeat in document["repeats"]], dtype=float) / 1e3
+
+
+def host_s(batches: list[MeasuredBatch]) -> float | None:
+    """Time that the host takes in every step [s]; None if the engine did not tell it.
+
+    The lower decile over all steps: what grows with the batch (more requests to schedule, more outputs) is left to the
+    terms that are fitted. Never more than half of the shortest step.
+    """
+    if any(batch.host_s is None for batch in batches):
+        return None
+    known = np.concatenate([batch.host_s.ravel() for batch in batches if batch.host_s is not None])
+    shortest = min(float(batch.seconds.min()) for batch in batches)
+    return min(float(np.percentile(known, 10)), shortest / 2)
 
 
 def noise(batches: list[MeasuredBatch]) -> tuple[float, int] | None:

@@ -15,7 +15,8 @@ Recording = Mapping[str, Any]
 
 def engine_steps(recordings: Mapping[str, Recording]) -> pa.Table:
     """One row for each step of each repeat of each batch."""
-    columns: dict[str, list[Any]] = {name: [] for name in ("batch", "repeat", "step", "t1_s", "wall_s", "cpu_s")}
+    names = ("batch", "repeat", "step", "t1_s", "wall_s", "cpu_s", "host_s")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
     rows: list[list[int]] = []
     for name, repeat, recording, times in _repeats(recordings):
         count = len(recording["rows"])
@@ -25,6 +26,7 @@ def engine_steps(recordings: Mapping[str, Recording]) -> pa.Table:
         columns["t1_s"] += _ends_s(times)
         columns["wall_s"] += [wall / 1e3 for wall in times["wall_ms"]]
         columns["cpu_s"] += [cpu / 1e3 for cpu in times["cpu_ms"]]
+        columns["host_s"] += [None if host is None else host / 1e3 for host in times["host_wall_ms"]]
         rows += recording["rows"]
     counts = np.array(rows, dtype=np.int64).reshape(len(rows), len(SYNC_COLUMNS))
     made: dict[str, Any] = {name: pa.array(values, type=_type(name)) for name, values in columns.items()}

@@ -192,6 +192,8 @@ def record(batch: Batch, driver: Driver, config: Mapping[str, Any], seed: int) -
     repeat = {
         "wall_ms": wall_ms,
         "cpu_ms": cpu_ms,
+        "host_wall_ms": [None if step.host_wall_ms is None else round(step.host_wall_ms, 4) for step in run.steps],
+        "host_cpu_ms": [None if step.host_cpu_ms is None else round(step.host_cpu_ms, 4) for step in run.steps],
         "load": round(load, 2),
         "began_unix_s": round(began_unix_s, 3),
     }

@@ -4,6 +4,7 @@ vLLM's own statistics show the state after a step, count a readmitted request as
 preemptions, so the scheduler itself is looked at: once when it has made a batch, once when the step is over.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class TappedStep:
     ----------
     wall_ms, cpu_ms
         How long it took, and how much time of all its threads [ms].
+    host_wall_ms, host_cpu_ms
+        What of that was spent outside the model: scheduling, bookkeeping, outputs. None if that is not known.
     counts
         The columns of a recording, except preemptions so far.
     scheduled
@@ -56,6 +59,13 @@ class TappedStep:
     preempted: tuple[str, ...]
     outputs: Mapping[str, int]
     finished: Mapping[str, str]
+    host_wall_ms: float | None = None
+    host_cpu_ms: float | None = None
+
+
+def _clocks_ms() -> tuple[float, float]:
+    """Time of the wall, and of all threads of this process [ms]."""
+    return time.perf_counter() * 1e3, time.process_time() * 1e3
 
 
 @dataclass(frozen=True)
@@ -86,11 +96,12 @@ class StepTap:
         self._batch: dict[str, _Scheduled] = {}
         self._preempted: tuple[str, ...] = ()
         self._blocks_peak = 0
+        self._model_began = self._model_took = (0.0, 0.0)
         with self.internals():
             self._pool = scheduler.kv_cache_manager.block_pool
             self._blocks = self._pool.num_gpu_blocks - 1
-            self._schedule = scheduler.schedule
-        scheduler.schedule = self._tapped_schedule
+            self._schedule, self._update = scheduler.schedule, scheduler.update_from_output
+        scheduler.schedule, scheduler.update_from_output = self._tapped_schedule, self._tapped_update
 
     def internals(self) -> AbstractContextManager[None]:
         """Turn a missing attribute into a fault that names it."""
@@ -126,7 +137,13 @@ class StepTap:
                 )
             self._preempted = tuple(made.preempted_req_ids or ())
             self._blocks_peak = self._used()
+        self._model_began = _clocks_ms()
         return made
+
+    def _tapped_update(self, *args: Any, **kwargs: Any) -> Any:
+        wall, cpu = _clocks_ms()
+        self._model_took = wall - self._model_began[0], cpu - self._model_began[1]
+        return self._update(*args, **kwargs)
 
     def _used(self) -> int:
         return self._blocks - self._pool.get_num_free_blocks()
@@ -152,6 +169,8 @@ class StepTap:
         return TappedStep(
             wall_ms=wall_ms,
             cpu_ms=cpu_ms,
+            host_wall_ms=max(0.0, wall_ms - self._model_took[0]),
+            host_cpu_ms=max(0.0, cpu_ms - self._model_took[1]),
             counts={
                 "n_ctx_requests": len(context),
                 "prefill_tokens": context_tokens,

@@ -227,7 +227,7 @@ class Errors(Part):
 
 
 class Covariance(Part):
-    """Covariance of fitted values, in the order of `names`: [s^2]."""
+    """Covariance of fitted values, in the order of `names`: [s^2], of factors [1]."""
 
     names: tuple[str, ...]
     matrix: tuple[tuple[float, ...], ...]
@@ -279,7 +279,7 @@ class Bias(Part):
     p10: float
     p90: float
     n: PositiveInt
-    match: Literal["same model, engine and GPU", "same model and engine", "stand-in model, same engine"]
+    match: Literal["same model, engine and GPU", "same model and engine", "stand-in model, same engine", "the same run"]
     origin: str
 
     @model_validator(mode="after")

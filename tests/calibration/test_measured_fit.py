@@ -38,6 +38,14 @@ def test_without_noise_the_cost_comes_back():
     assert fit.mean_over_fit == pytest.approx(1)
 
 
+def test_what_the_host_takes_is_a_term_of_its_own():
+    """Known apart, it is not in the decode times, and steps take as long in all."""
+    of = steps(np.random.default_rng(3))
+    fit = fit_steps(of, truth_s(of) + 2e-3, "m", host_s=2e-3)
+    np.testing.assert_allclose(fit.decode_s, BASE_S + TOKEN_S * fit.decode_batch, rtol=1e-5)
+    np.testing.assert_allclose(fit.seconds(of), truth_s(of) + 2e-3, rtol=1e-6)
+
+
 def test_its_covariance_is_how_far_it_is_off():
     """Over 60 draws of the noise, errors of the KV and pair terms in standard errors have a spread near 1."""
     off = []

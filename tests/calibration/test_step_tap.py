@@ -1,5 +1,6 @@
 """The tap reads a scheduler's internals; one that has moved is named, with the version that is known."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +40,9 @@ class Scheduler:
             num_scheduled_tokens={"a-1": 7, "b-1": 1}, preempted_req_ids={"c-1"}, scheduled_spec_decode_tokens={}
         )
 
+    def update_from_output(self) -> None:
+        pass
+
 
 def tapped(scheduler: Any) -> StepTap:
     tap = StepTap(scheduler, "0.99")
@@ -66,7 +70,22 @@ def test_a_step_is_counted_as_in_a_recording():
     assert step.cached == {"a": 0, "b": 11}
 
 
-@pytest.mark.parametrize("gone", ["schedule", "kv_cache_manager", "get_request_counts", "requests", "running"])
+def test_time_between_scheduling_and_the_update_is_the_models():
+    scheduler = Scheduler()
+    tap = tapped(scheduler)
+    scheduler.schedule()
+    time.sleep(0.03)
+    scheduler.update_from_output()
+    step = tap.step(50.0, 5.0)
+    assert step.host_wall_ms is not None
+    assert 0 < step.host_wall_ms <= 20.5
+    assert step.host_cpu_ms is not None
+    assert 0 <= step.host_cpu_ms <= 5.0
+
+
+@pytest.mark.parametrize(
+    "gone", ["schedule", "update_from_output", "kv_cache_manager", "get_request_counts", "requests", "running"]
+)
 def test_what_has_moved_is_named_in_one_line(gone):
     class Moved(Scheduler):
         def __getattribute__(self, name: str) -> Any:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from rollsim.calibration.measure import measure
@@ -94,6 +95,32 @@ def test_the_profile_is_the_cost_of_the_engine(profile):
     assert len(made.fit.covariance.names) == len(sizes) + len(tokens) + 2
     assert {claim.grade for claim in made.claims} == {"fitted", "predicted", "measured"}
     assert set(made.fit.held_out) == {"decode steps of held-out batches", "steps with prefill of held-out batches"}
+
+
+def test_host_time_is_told_apart_where_the_engine_tells_it(tmp_path):
+    """2 ms of each step are the host's, and more with each request; then asynchronous scheduling hides them."""
+
+    class Telling(KnownEngine):
+        def record(self, batch):
+            made = super().record(batch)
+            at = made["columns"].index("n_gen_requests")
+            for times in made["repeats"]:
+                times["host_cpu_ms"] = [2.0 + 0.1 * max(0, row[at] - 1) for row in made["rows"]]
+                times["host_wall_ms"] = times["host_cpu_ms"]
+            return made
+
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text("{}")
+    measure(str(tmp_path / "tiny"), tmp_path / "m", minutes=0.02, open_engine=Telling)
+    made = fit_profile(open_measurement(tmp_path / "m"))
+    assert made.costs.host_s == pytest.approx(2e-3, rel=0.01)
+    assert {claim.part: claim.grade for claim in made.claims}["host time"] == "measured"
+    true = StepCost.affine(LIMITS.max_num_batched_tokens, LIMITS.max_num_seqs, **COST)
+    sync, overlapped = (made.step_cost(replace(LIMITS, async_scheduling=how)) for how in (False, True))
+    one = [(1, 0.0, 0.0)]
+    assert sync.step_s(1, True, one) == pytest.approx(true.step_s(1, True, one), rel=0.02)
+    assert overlapped.step_s(1, True, one) == pytest.approx(true.step_s(1, True, one) - 2e-3, rel=0.02)
+    assert pq.read_table(tmp_path / "m" / "engine_steps.parquet")["host_s"][0].as_py() == pytest.approx(2e-3)
 
 
 def test_steps_that_are_padded_to_graph_sizes(tmp_path):
