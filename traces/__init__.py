@@ -21,5 +21,7 @@ timeline         Gauges cut into a few slices of time.
 requests         Reads a request trace (arrival, prompt and output tokens, group) from Parquet, CSV or JSON lines.
 request_columns  Which columns of a request trace mean what: the alias table, and their values as numbers and dates.
 request_files    The file of a request trace as Arrow columns.
+metric_names     What the step metrics of each framework are called.
+importers        Logs of frameworks as the tables of a run.
 examples         Request traces that ship with the package, and the generator that made them.
 """

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from rollsim.traces.errors import closest
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 FINISH_REASONS = ("length", "stop", "abort", "error")
 STATUSES = ("finished", "aborted", "in_flight", "failed")
-SEGMENT_KINDS = ("queue", "prefill", "decode", "reprefill", "tool")
+SEGMENT_KINDS = ("queue", "prefill", "decode", "reprefill", "tool", "generate", "reward")
 LEDGER_CATEGORIES = (
     "prefill", "decode", "reprefill", "draft", "verify", "host", "tail_bubble", "sync", "switch", "tool_wait",
     "throttled", "starved", "forward_backward", "logprob", "reference", "critic", "reward", "optimizer",
@@ -127,6 +127,22 @@ STEPS = _schema(
     _int("output_tokens", "tokens", "Generated tokens it consumed"),
     _float("staleness_mean", "", "Version when it began less oldest version in a trajectory, over its trajectories"),
     _int("staleness_max", "", "Largest of these"),
+    _float("response_tokens_mean", "tokens", "Length of the responses, with what tools added where the log counts it"),
+    _float("response_tokens_min", "tokens", "Shortest of these"),
+    _float("response_tokens_max", "tokens", "Longest of these"),
+    _float("truncated_share", "", "Share of them that ended at a limit"),
+    _float("aborted_share", "", "Share of them that were aborted"),
+    _float("prompt_tokens_mean", "tokens", "Length of the prompts"),
+    _float("prompt_tokens_max", "tokens", "Longest of them"),
+    _float("reward_mean", "", "Mean reward"),
+    _float("gpus", "GPUs", "GPUs that a log's own throughput counts"),
+)
+
+METRICS = _schema(
+    "metrics",
+    _int("step", "", "Train step"),
+    _label("name", "What the framework calls it"),
+    _float("value", "", "Its value, as it was logged"),
 )
 
 SPANS = _schema(
@@ -185,8 +201,8 @@ ENGINE_STEPS = _schema(
 )
 
 TABLES: dict[str, pa.Schema] = {
-    "rollouts": ROLLOUTS, "segments": SEGMENTS, "steps": STEPS, "spans": SPANS, "gauges": GAUGES, "ledger": LEDGER,
-    "engine_steps": ENGINE_STEPS,
+    "rollouts": ROLLOUTS, "segments": SEGMENTS, "steps": STEPS, "metrics": METRICS, "spans": SPANS, "gauges": GAUGES,
+    "ledger": LEDGER, "engine_steps": ENGINE_STEPS,
 }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ class StepKpis:
     span_s
         From time 0 to the end of the last step.
     gpus
-        GPU-seconds of the ledger over the span.
+        GPU-seconds over the span: those of the ledger, or of the GPUs that a log counts.
     trained_tokens
         Prompt and response tokens that steps consumed.
     trained_tokens_per_gpu_s
@@ -99,10 +99,12 @@ def step_seconds(steps: pa.Table) -> np.ndarray:
 def step_kpis(tables: Mapping[str, pa.Table]) -> StepKpis:
     """Compute the numbers from ``steps`` and, where there are any, ``rollouts`` and ``ledger``."""
     steps = tables["steps"]
-    seconds = step_seconds(steps)
-    span_s = float(seconds.sum()) if len(seconds) else None
+    ends_s = ended_s(steps)
+    seconds = np.diff(ends_s, prepend=0.0)
+    known_ends_s = ends_s[~np.isnan(ends_s)]
+    span_s = float(known_ends_s[-1]) if len(known_ends_s) else None
     ledger, rollouts = tables.get("ledger"), tables.get("rollouts")
-    gpu_s = _total(ledger, "gpu_s")
+    gpu_s = _total(ledger, "gpu_s") or _logged_gpu_s(steps, seconds)
     trained = int(_total(steps, "prompt_tokens") + _total(steps, "output_tokens"))
     generated = _total(rollouts, "output_tokens")
     return StepKpis(
@@ -120,7 +122,9 @@ def step_kpis(tables: Mapping[str, pa.Table]) -> StepKpis:
 
 
 def wall_clock(steps: pa.Table, count: int, usd_per_s: float | None = None) -> WallClock | None:
-    """Seconds of `count` steps: as simulated if there are as many, else the mean of all but the first goes on.
+    """Seconds of `count` steps: as run if there are as many, else the mean of all but the first goes on.
+
+    None if it is not known when each step ended.
 
     Parameters
     ----------
@@ -129,7 +133,7 @@ def wall_clock(steps: pa.Table, count: int, usd_per_s: float | None = None) -> W
     """
     ends = ended_s(steps)
     run = len(ends)
-    if not run:
+    if not run or np.isnan(ends).any():
         return None
     if count <= run:
         seconds = float(ends[count - 1])
@@ -141,13 +145,20 @@ def wall_clock(steps: pa.Table, count: int, usd_per_s: float | None = None) -> W
 
 
 def _parts(steps: pa.Table, seconds: np.ndarray) -> dict[str, float]:
-    if not len(seconds):
+    timed = ~np.isnan(seconds)
+    if not timed.any():
         return {}
-    known = {name: steps[name] for name in PARTS if steps[name].null_count < len(steps)}
-    parts = {name: _total(steps, name) / len(seconds) for name in known}
-    mean_s = float(seconds.mean())
+    ordered = steps.sort_by("step").filter(pa.array(timed))
+    parts = {name: _total(ordered, name) / len(ordered) for name in PARTS if steps[name].null_count < len(steps)}
+    mean_s = float(seconds[timed].mean())
     other_s = mean_s - sum(parts.values())
     return parts | {"other_s": 0.0 if abs(other_s) < _ROUNDING * mean_s else other_s}
+
+
+def _logged_gpu_s(steps: pa.Table, seconds: np.ndarray) -> float:
+    """GPU-seconds of a log that says how many GPUs it counts at each step; 0 if it does not."""
+    gpu_s = steps.sort_by("step")["gpus"].to_numpy() * seconds
+    return 0.0 if np.isnan(gpu_s).any() else float(gpu_s.sum())
 
 
 def _total(table: pa.Table | None, name: str) -> float:

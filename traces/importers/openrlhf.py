@@ -1,0 +1,30 @@
+"""OpenRLHF: step metrics, printed as ``Global step 3: {...}`` or of a tracker. It has no dump of its rollouts."""
+
+from rollsim.traces.importers import console, trackers
+from rollsim.traces.importers.draft import Draft
+from rollsim.traces.importers.files import LogFile
+from rollsim.traces.importers.importer import Files, Importer, Wish
+
+
+def _claims(file: LogFile) -> str | None:
+    if console.console_kind(file) == console.GLOBAL_DICTS:
+        return console.GLOBAL_DICTS
+    return trackers.tracker_kind(file, "openrlhf")
+
+
+def _read(files: Files, draft: Draft) -> None:
+    for file in files.get(console.GLOBAL_DICTS, ()):
+        console.read_dicts(file, draft)
+    trackers.read_trackers(files, draft)
+
+
+IMPORTER = Importer(
+    "openrlhf",
+    ("console output with `Global step N: {...}`", trackers.LOOKS_FOR),
+    _claims,
+    _read,
+    (
+        Wish("steps", "step times and metrics", "keep the console output: `... 2>&1 | tee train.log`"),
+        Wish("rollouts", "lengths of single responses", "OpenRLHF has no setting that writes them"),
+    ),
+)
