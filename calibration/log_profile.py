@@ -40,7 +40,7 @@ def log_profile(fit: LogFit, config: Config, name: str | None = None) -> Profile
             file=log.name,
             sha256=_digest(fit.logged),
         ),
-        "cautions": (*base.cautions, *fit.notes),
+        "cautions": (*base.cautions, _lengths(fit.logged), *fit.notes),
         "fit": base.fit.model_copy(
             update={
                 "held_out": base.fit.held_out | _held_out(fit),
@@ -59,6 +59,14 @@ def log_profile(fit: LogFit, config: Config, name: str | None = None) -> Profile
             "bias": _bias(fit.phases[0], fit.fitted, log.name),
         }
     return base.model_copy(update=changed)
+
+
+def _lengths(logged: LoggedSteps) -> str:
+    low, high, longest = logged.output_tokens.min(), logged.output_tokens.max(), logged.longest_tokens.max()
+    return (
+        f"its factors come from responses of {low:,.0f} to {high:,.0f} tokens in the mean of a step, the longest "
+        f"{longest:,.0f}; others are extrapolated"
+    )
 
 
 def _digest(logged: LoggedSteps) -> str:

@@ -68,7 +68,7 @@ def text(said: dict[str, Any]) -> str:
 def _lines(said: dict[str, Any]) -> Iterator[str]:
     later = said["steps"] - said["fitted"]
     yield from wrap(f"{said['log']}: {said['fitted']} steps fitted, {later} later ones held out")
-    yield from wrap(f"{said['profile']}: the costs of {said['base']}, times")
+    yield from wrap(f"{said['profile']}: the costs of {said['base']}, times these factors (fitted):")
     yield ""
     for name, factor in said["factors"].items():
         yield f"  {factor['value']:>8.3f} ± {factor['error']:<7.2g} {name}: {factor['on']}"

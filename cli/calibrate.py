@@ -5,43 +5,15 @@ from typing import Annotated
 
 import typer
 
-from rollsim.cli import calibrate_measure
+from rollsim.cli import calibrate_fit, calibrate_measure
 from rollsim.cli.console import EXIT_DONE, EXIT_OUTSIDE_TOLERANCE, Json, Quiet, emit, note, ready_kernel
 
 app = typer.Typer(no_args_is_help=True, help="Measure a real engine, fit a profile to it, and say how wrong it is.")
 app.command("measure")(calibrate_measure.measure)
 
+app.command("fit")(calibrate_fit.fit)
+
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="What `rollsim calibrate measure` wrote.")]
-
-
-@app.command()
-def fit(
-    folder: Folder,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Profile to write, a .json file.")],
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the profile; default: model and device.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Fit a profile to a measurement: the cost of a step by what is in it.
-
-    Robust, non-negative and monotone; held-out batches only say how wrong it is. Refuses steps that cannot tell a term,
-    and says what to measure for it.
-
-    \b
-    rollsim calibrate fit measured/qwen3-1.7b --out here.json
-    rollsim replay example:grpo --profile ./here.json
-    """  # noqa: D301 - \b keeps click from wrapping the examples
-    from rollsim.calibration.measured_profile import check_file, fit_profile
-    from rollsim.calibration.measured_steps import open_measurement
-    from rollsim.simulator.profile_report import show_text
-
-    measurement = open_measurement(folder)
-    check_file(out, name)
-    ready_kernel("recordings", quiet)
-    profile = fit_profile(measurement, name)
-    profile.write(out)
-    note(f"wrote {out}", quiet)
-    emit(profile.model_dump(mode="json"), as_json, lambda: [show_text(profile)])
 
 
 @app.command()
@@ -75,8 +47,14 @@ def validate(
 
 @app.command()
 def quick(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a model, or its name on a hub.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the measurement and its profile.json.")],
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="Folder of a model, or its name on a hub; default: Qwen/Qwen3-4B on a GPU, a random qwen3 on a CPU.",
+        ),
+    ] = None,
     minutes: Annotated[float, typer.Option(min=0.1, metavar="N", help="Time to measure for.")] = 8.0,
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=10.0, metavar="X", help="Largest relative error of a makespan.")
@@ -84,18 +62,20 @@ def quick(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure, fit and validate in one go, with vLLM's defaults.
+    """Measure, fit and validate in one go, with vLLM's defaults; on one GPU of 24 GB or more, or on a CPU.
 
     Prints the verdict; the profile lies in FOLDER/profile.json. Exit codes are those of `validate`.
 
     \b
     rollsim calibrate quick ./Qwen3-1.7B --out measured/qwen3-1.7b
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    from rollsim.calibration.local_models import default_model
     from rollsim.calibration.measured_profile import fit_profile
     from rollsim.calibration.measured_steps import open_measurement
     from rollsim.calibration.validation import validate as judge
     from rollsim.calibration.validation_report import text
 
+    model = model or default_model(out.with_name(f"{out.name}-model"))
     calibrate_measure.measured(model, out, minutes, 0, {}, quiet=quiet)
     measurement = open_measurement(out)
     ready_kernel("recordings", quiet)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from rollsim.calibration.log_report import document, text
 from rollsim.calibration.logged_lengths import spread_lengths
 from rollsim.calibration.logged_steps import LoggedSteps
 from rollsim.calibration.logged_world import LoggedWorld
+from rollsim.cli.app import main
 from rollsim.simulator.config import Config, parse
 from rollsim.simulator.profile_store import load_profile
 from rollsim.traces.errors import BadInput
@@ -199,6 +201,95 @@ def test_lengths_have_the_mean_and_the_longest_that_the_log_tells(count, longest
 def test_means_that_no_lengths_have(mean, longest, cut):
     with pytest.raises(ValueError, match="a mean of"):
         spread_lengths(mean, longest, cut, 100)
+
+
+@pytest.fixture
+def rollsim(capsys):
+    def run(*words):
+        with pytest.raises(SystemExit) as end:
+            main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return run
+
+
+def write_log(path, told: LoggedSteps, leave_out=()) -> None:
+    """As verl's file logger writes it."""
+    names = {"generate_s": "timing_s/gen", "logprob_s": "timing_s/old_log_prob", "train_s": "timing_s/update_actor",
+             "weight_sync_s": "timing_s/update_weights", "step_s": "timing_s/step"}  # fmt: skip
+    columns = {own: told.seconds[name] for name, own in names.items()} | {
+        "response_length/mean": told.output_tokens,
+        "response_length/max": told.longest_tokens,
+        "response_length/clip_ratio": told.cut_share,
+        "prompt_length/mean": told.prompt_tokens,
+    }
+    with path.open("w") as file:
+        for i, step in enumerate(told.number):
+            data = {name: float(values[i]) for name, values in columns.items() if name not in leave_out}
+            file.write(json.dumps({"step": int(step), "data": data}) + "\n")
+
+
+@pytest.fixture
+def written(tmp_path):
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config().model_dump(mode="json")))
+    write_log(tmp_path / "run.jsonl", log(20))
+    return tmp_path
+
+
+def test_from_a_log_to_a_run(rollsim, written):
+    fit = ("calibrate", "fit", "--from-log", written / "run.jsonl", "--config", written / "c.yaml")
+    code, out, err = rollsim(*fit, "--steps", 12, "--out", written / "mine.json")
+    assert code == 0, err
+    assert "12 steps fitted, 8 later ones held out" in " ".join(out.split())
+    assert "1.700" in out
+    document = json.loads(rollsim(*fit, "--out", written / "mine.json", "--json")[1])
+    assert document["factors"]["train"]["value"] == pytest.approx(TRAIN, rel=0.01)
+    code, out, _ = rollsim("run", written / "c.yaml", f"model.profile={written / 'mine.json'}", "--quiet")
+    assert code == 0
+    assert "fitted       " in out
+    assert "train step: mfu" in out
+
+
+def test_steps_that_lack_something_are_left_out_and_counted(rollsim, written):
+    lines = (written / "run.jsonl").read_text().splitlines()
+    lines[3] = lines[3].replace("timing_s/gen", "other")
+    (written / "run.jsonl").write_text("\n".join(lines))
+    fit = ("calibrate", "fit", "--from-log", written / "run.jsonl", "--config", written / "c.yaml")
+    code, out, _ = rollsim(*fit, "--out", written / "mine.json")
+    assert code == 0
+    assert "1 of 20 steps of the log lack what the others tell" in " ".join(out.split())
+
+
+def test_a_log_without_lengths_is_refused_with_what_is_missing(rollsim, written):
+    write_log(written / "run.jsonl", log(20), leave_out=("response_length/max", "prompt_length/mean"))
+    fit = ("calibrate", "fit", "--from-log", written / "run.jsonl", "--config", written / "c.yaml")
+    code, _, err = rollsim(*fit, "--out", written / "mine.json")
+    assert code == 2
+    assert "response_tokens_max" in err
+    assert "prompt_tokens_mean" in err
+    assert not (written / "mine.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--from-log", "run.jsonl", "--out", "p.json"), "--config"),
+        (("--from-log", "none.jsonl", "--config", "c.yaml", "--out", "p.json"), "none.jsonl"),
+        (("--from-log", "run.jsonl", "--config", "c.yaml"), "--out"),
+        (("--from-log", "run.jsonl", "--config", "c.yaml", "--out", "p.txt"), "*.json"),
+        (("--from-log", "run.jsonl", "--config", "c.yaml", "train.nope=1", "--out", "p.json"), "nope"),
+        (("--from-log", "run.jsonl", "--source", "verll", "--config", "c.yaml", "--out", "p.json"), "verl"),
+        (("m", "--config", "c.yaml", "--out", "p.json"), "belongs to --from-log"),
+        (("--out", "p.json"), "one measurement is needed"),
+    ],
+)
+def test_words_that_do_not_go_together(rollsim, written, monkeypatch, words, said):
+    monkeypatch.chdir(written)
+    code, _, err = rollsim("calibrate", "fit", *words)
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err
 
 
 QWEN = {
