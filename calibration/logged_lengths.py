@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import root_scalar
 from scipy.special import ndtri
 
-_WIDEST = 20.0
+_WIDEST = 1e6
 
 
 def spread_lengths(mean: float, longest: int, cut_share: float, count: int) -> np.ndarray:

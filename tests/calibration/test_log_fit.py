@@ -186,6 +186,7 @@ def test_a_log_that_is_not_of_this_config_is_refused(case):
     cut=st.floats(0.0, 0.9),
 )
 def test_lengths_have_the_mean_and_the_longest_that_the_log_tells(count, longest, place, cut):
+    # A response more than the cut ones may lie at the edge.
     floor = longest * (cut + 1 / count) + 2
     assume(floor < longest)
     mean = floor + place * (longest - floor)
