@@ -12,6 +12,12 @@ hub, `arithmetic_rollouts` a trace of a real one.
 From there `measured_steps` pairs times with `step_features`, `measured_fit` fits the cost of a step, `measured_profile`
 makes a profile of it, and `validation` (`validation_report`: its text) judges one by batches that were held out.
 
+A server that runs already is asked by a `server_client`: `server_measure` has `server_streams` of a batch written down
+in a `server_measurement` (`server_metrics`: what it tells of itself, `model_shape`: what its config.json does);
+`server_features` are the steps that a client can tell, `server_profile` and `server_validation` go on from there.
+`measured` opens, fits and judges measurements of both kinds; `watch` looks on, and `drift` says when a profile no
+longer holds.
+
 From a training log, `logged_steps` and the `logged_lengths` of their batches are simulated in a `logged_world`;
 `log_fit` fits factors to them (`log_report`: its text) and `log_profile` puts these on a profile.
 

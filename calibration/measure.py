@@ -17,7 +17,7 @@ from rollsim.simulator.limits import EngineLimits
 from rollsim.traces.errors import BadInput, Fault
 
 # The plan takes a third of the time, so that every batch is run about three times.
-_PLAN_SHARE = 1 / 3
+PLAN_SHARE = 1 / 3
 _SPECULATION = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}}
 
 
@@ -127,7 +127,7 @@ def measure(
         base = _begin(folder, engines, minutes)
         same = True
         planned = Sweep(EngineLimits(**base["limits"]), folder.manifest["span"], seed).batches()
-        for done, batch in _order(planned, folder, seed, lambda: spent() < 60 * minutes):
+        for done, batch in rounds(planned, folder, seed, lambda: spent() < 60 * minutes):
             progress(min(0.99, max(done, spent() / (60 * minutes))), batch.name)
             if batch.options:
                 # The engine without options is still open.
@@ -166,7 +166,7 @@ def _begin(folder: Measurement, engines: Engines, minutes: float) -> dict[str, A
     if "planned" not in folder.manifest:
         assert engines.speed is not None
         limits = EngineLimits(**facts["limits"])
-        span = _span(limits, engines.seed, engines.speed, 60 * minutes * _PLAN_SHARE)
+        span = _span(limits, engines.seed, engines.speed, 60 * minutes * PLAN_SHARE)
         batches = Sweep(limits, span, engines.seed).batches()
         folder.manifest["span"] = span
         folder.manifest["planned"] = [
@@ -185,7 +185,7 @@ def _span(limits: EngineLimits, seed: int, speed: Speed, seconds: float) -> int:
     return SPANS[-1]
 
 
-def _order(
+def rounds(
     batches: list[Batch], folder: Measurement, seed: int, more_time: Callable[[], bool]
 ) -> Iterator[tuple[float, Batch]]:
     """Batches in the order to run them, each with the share of the first round that is done.

@@ -25,7 +25,7 @@ _ROUNDS = 50
 _SETTLED = 1e-6
 # Steps that a knot needs, and knots of the prefill function.
 _STEPS_PER_KNOT = 5
-_PREFILL_KNOTS = 6
+PREFILL_KNOTS = 6
 # A term of which less than this is its own cannot be told from the others.
 _OWN_SHARE = 1e-3
 
@@ -76,7 +76,9 @@ class StepFit:
         return self.host_s + dense + self.kv_read_s * steps.kv_tokens + self.attn_s * steps.pairs
 
 
-def fit_steps(steps: Features, seconds: np.ndarray, file: str, host_s: float = 0.0) -> StepFit:
+def fit_steps(
+    steps: Features, seconds: np.ndarray, file: str, host_s: float = 0.0, prefill_knots: int = PREFILL_KNOTS
+) -> StepFit:
     """Fit all terms.
 
     Parameters
@@ -87,13 +89,15 @@ def fit_steps(steps: Features, seconds: np.ndarray, file: str, host_s: float = 0
         Named in faults.
     host_s : float
         What of every step the host took [s].
+    prefill_knots : int
+        Most knots of the function of steps with prefill.
 
     Raises
     ------
     BadInput
         The steps cannot tell some term; says which measurement would.
     """
-    decode_batch, prefill_tokens = _decode_knots(steps), _prefill_knots(steps)
+    decode_batch, prefill_tokens = _decode_knots(steps), _prefill_knots(steps, prefill_knots)
     faults = list(_missing(steps, decode_batch, prefill_tokens, file))
     if faults:
         raise BadInput(faults)
@@ -149,12 +153,12 @@ def _decode_knots(steps: Features) -> np.ndarray:
     return known[power | (known == known[0]) | (known == known[-1])]
 
 
-def _prefill_knots(steps: Features) -> np.ndarray:
+def _prefill_knots(steps: Features, most: int) -> np.ndarray:
     """Token counts of steps with prefill, in equal shares of the logarithm, each with enough steps around it."""
     tokens = np.sort(steps.tokens[steps.prefill])
     if len(tokens) < 2 * _STEPS_PER_KNOT or tokens[0] == tokens[-1]:
         return tokens[:1]
-    wanted = np.geomspace(tokens[0], tokens[-1], _PREFILL_KNOTS)
+    wanted = np.geomspace(tokens[0], tokens[-1], most)
     knots = [int(tokens[0])]
     for at in wanted[1:]:
         knot = int(tokens[np.argmin(np.abs(tokens - at))])

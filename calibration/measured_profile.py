@@ -52,18 +52,53 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
     BadInput
         Nothing was measured, the simulator takes other steps, or the steps cannot tell some term.
     """
-    _check_shape(measurement)
+    check_shape(measurement)
     batches = measured_batches(measurement, ("fit", "reference", "held_out"))
     used = [batch for batch in batches if batch.role != "held_out"]
     sizes = tuple(measurement.manifest["engine"]["graph_sizes"])
     if (rows := _rows(used, sizes)) is None:
         raise BadInput(Fault(str(measurement.path), message="no batch was measured", allowed="a finished measurement"))
-    steps, seconds = rows
     host = host_s(used)
-    fit = fit_steps(steps, seconds, str(measurement.path), host or 0.0)
-    manifest = measurement.manifest
+    fit = fit_steps(*rows, str(measurement.path), host or 0.0)
+    return profile_of(
+        measurement,
+        fit,
+        rows,
+        held_out=_rows([batch for batch in batches if batch.role == "held_out"], sizes),
+        longest=max(r.prompt_tokens + r.output_tokens for batch in used for r in batch.recording.requests),
+        claims=_claims(measurement.manifest, fit, host is not None),
+        cautions=_cautions(batches),
+        name=name,
+    )
+
+
+def profile_of(
+    measurement: Measurement,
+    fit: StepFit,
+    rows: tuple[Features, np.ndarray],
+    *,
+    held_out: tuple[Features, np.ndarray] | None,
+    longest: int,
+    claims: tuple[parts.Claim, ...],
+    cautions: tuple[str, ...],
+    name: str | None,
+) -> Profile:
+    """Put a fit and what the manifest tells together.
+
+    Parameters
+    ----------
+    measurement, fit
+    rows, held_out
+        Steps and their seconds: those that were fitted to, and others.
+    longest
+        Longest sequence among the former [tokens].
+    claims, cautions
+        What the parts rest on, and what a user should know.
+    name
+        Of the profile; None: after model and device.
+    """
+    manifest, (steps, seconds) = measurement.manifest, rows
     limits, model = manifest["limits"], _model(manifest["model"])
-    longest = max(r.prompt_tokens + r.output_tokens for batch in used for r in batch.recording.requests)
     return Profile(
         schema_version=SCHEMA_VERSION,
         name=name or _name(manifest),
@@ -80,7 +115,7 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
             max_model_len=limits["max_model_len"],
             gpu_memory_utilization=1.0,
             graph_ceiling_tokens=0,
-            graph_sizes=sizes,
+            graph_sizes=tuple(manifest["engine"]["graph_sizes"]),
         ),
         kv=parts.Kv(
             num_blocks=limits["num_blocks"],
@@ -89,7 +124,7 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
             how="as the measured engine had them",
         ),
         costs=_costs(fit),
-        fit=_fit(fit, steps, seconds, _rows([batch for batch in batches if batch.role == "held_out"], sizes)),
+        fit=_fit(fit, steps, seconds, held_out),
         fitted_range=parts.FittedRange(
             decode_batch=(int(fit.decode_batch[0]), int(fit.decode_batch[-1])),
             decode_context_tokens=(1, longest),
@@ -98,12 +133,13 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
             prefill_context_tokens=(1, longest),
         ),
         source=_source(measurement),
-        claims=_claims(manifest, fit, host is not None),
-        cautions=_cautions(batches),
+        claims=claims,
+        cautions=cautions,
     )
 
 
-def _check_shape(measurement: Measurement) -> None:
+def check_shape(measurement: Measurement) -> None:
+    """Refuse a measurement whose engine did not tell all that a profile states."""
     told = {f"model.{key}": measurement.manifest["model"].get(key) for key in _SHAPE}
     told["device.memory_gib"] = measurement.manifest["device"].get("memory_gib")
     if absent := [place for place, value in told.items() if not value]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,20 +36,6 @@ class MeasuredBatch:
     def makespans_s(self) -> np.ndarray:
         """Time of each repeat [s]."""
         return self.seconds.sum(axis=1)
-
-
-def open_measurement(path: Path) -> Measurement:
-    """Open a folder that was measured.
-
-    Raises
-    ------
-    BadInput
-        There is no measurement.
-    """
-    if not (path / "manifest.json").is_file():
-        allowed = "a folder that `rollsim calibrate measure` wrote"
-        raise BadInput(Fault(str(path), "manifest.json", message="no measurement", allowed=allowed))
-    return Measurement(path)
 
 
 def measured_batches(measurement: Measurement, roles: Collection[str]) -> list[MeasuredBatch]:
@@ -108,10 +93,12 @@ def noise(batches: list[MeasuredBatch]) -> tuple[float, int] | None:
 
     None with fewer than five repeats, which do not tell it.
     """
-    repeats = np.concatenate([batch.makespans_s for batch in batches if batch.role == "reference"] or [np.empty(0)])
-    if len(repeats) < _REPEATS:
-        return None
-    return float(np.ptp(repeats) / 2 / repeats.mean()), len(repeats)
+    return half_range(np.concatenate([b.makespans_s for b in batches if b.role == "reference"] or [np.empty(0)]))
+
+
+def half_range(repeats: np.ndarray) -> tuple[float, int] | None:
+    """Half of the range of times over their mean, and how many there are; None of fewer than five."""
+    return (float(np.ptp(repeats) / 2 / repeats.mean()), len(repeats)) if len(repeats) >= _REPEATS else None
 
 
 _REPEATS = 5

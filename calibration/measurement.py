@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rollsim.calibration.measurement_tables import engine_steps, rollouts
@@ -113,7 +114,7 @@ class Measurement:
         """
         kept = self.recording(name)
         if kept is None:
-            _write(self._file(name), run)
+            self.keep(name, run)
             return None
         step = _first_difference(kept, run)
         if step is None:
@@ -122,14 +123,26 @@ class Measurement:
             kept.setdefault("differing", []).append({"first_step": step, "rows": run["rows"], **run["repeats"][0]})
             fault = f"{name}: a repeat differs from the first run at step {step}"
             self.manifest["faults"] = [*self.manifest.get("faults", ()), fault]
-        _write(self._file(name), kept)
+        self.keep(name, kept)
         return step
 
-    def write_tables(self) -> None:
-        """Write the recordings as Parquet."""
+    def keep(self, name: str, recording: Mapping[str, Any]) -> None:
+        """Write the recording of a batch over an older one."""
+        _write(self._file(name), recording)
+
+    def recordings(self) -> dict[str, dict[str, Any]]:
+        """Recordings of all batches that were run, in the order of the plan."""
         names = [planned["name"] for planned in self.manifest["planned"]]
-        recordings = {name: found for name in names if (found := self.recording(name)) is not None}
-        for table, made in (("engine_steps", engine_steps(recordings)), ("rollouts", rollouts(recordings))):
+        return {name: found for name in names if (found := self.recording(name)) is not None}
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Return the recordings as tables of `rollsim.traces.schema`."""
+        recordings = self.recordings()
+        return {"engine_steps": engine_steps(recordings), "rollouts": rollouts(recordings)}
+
+    def write_tables(self) -> None:
+        """Write them as Parquet."""
+        for table, made in self.tables().items():
             beside = self.path / f".{table}.parquet.partial"
             pq.write_table(made, beside, compression="zstd")
             beside.replace(self.path / f"{table}.parquet")

@@ -1,8 +1,8 @@
 """A profile against batches that it was not fitted to: the same steps, and how wrong their times are."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,9 +63,6 @@ def validate(measurement: Measurement, profile: Profile, tolerance: float) -> di
         message = "no held-out batch was measured"
         raise BadInput(Fault(str(measurement.path), message=message, allowed="a finished measurement"))
     rows = [_row(batch, profile) for batch in held_out]
-    known = noise(batches)
-    worst = max(abs(row["metrics"][0]["error"]) for row in rows)
-    void = known is None or known[0] > tolerance
     predicted = np.concatenate([_predicted_s(batch, profile) for batch in held_out for _ in batch.seconds])
     measured = np.concatenate([repeat for batch in held_out for repeat in batch.seconds])
     return {
@@ -76,17 +73,14 @@ def validate(measurement: Measurement, profile: Profile, tolerance: float) -> di
         "clock": measurement.manifest["clock"],
         "batches": rows,
         "steps": int(sum(batch.seconds.shape[1] for batch in held_out)),
-        "r2": 1 - float(((predicted - measured) ** 2).sum() / ((measured - measured.mean()) ** 2).sum()),
-        "noise": None if known is None else known[0],
-        "noise_repeats": None if known is None else known[1],
-        "tolerance": tolerance,
-        "worst_makespan_error": worst,
-        "passed": None if void else worst <= tolerance,
-        "notes": _notes(measurement.manifest, profile),
+        "r2": r_squared(predicted, measured),
+        "r2_of": "step times",
+        **verdict(rows, noise(batches), tolerance),
+        "notes": notes(measurement.manifest, profile),
     }
 
 
-def _notes(manifest: dict[str, Any], profile: Profile) -> list[str]:
+def notes(manifest: dict[str, Any], profile: Profile) -> list[str]:
     """Whether the profile is of another model or device than the measurement."""
     pairs = (
         ("model", profile.model.hf_name, manifest["model"]["name"]),
@@ -104,38 +98,63 @@ def _row(batch: MeasuredBatch, profile: Profile) -> dict[str, Any]:
     finished = np.array([r["finish_step"] for r in results if r["finish_reason"] != "abort"])
     first = np.array([r["first_token_step"] for r in results if r["first_token_step"] is not None])
     tokens = sum(result["output_tokens"] for result in results)
-    numbers: dict[str, tuple[str, Callable[[np.ndarray], float]]] = {
-        "makespan": ("s", lambda ends_s: ends_s[-1]),
-        "throughput": ("tokens/s", lambda ends_s: tokens / ends_s[-1]),
-        **{
-            f"completion P{share}": ("s", lambda ends_s, share=share: np.percentile(ends_s[finished], share))
-            for share in (50, 95, 99)
-        },
-        "first token P50": ("s", lambda ends_s: np.percentile(ends_s[first], 50)),
-        "first token P95": ("s", lambda ends_s: np.percentile(ends_s[first], 95)),
-    }
-    predicted_ends_s = np.cumsum(_predicted_s(batch, profile))
-    measured_ends_s = np.cumsum(batch.seconds, axis=1)
-    metrics = []
-    for name, (unit, number) in numbers.items():
-        predicted = float(number(predicted_ends_s))
-        measured = np.array([float(number(ends_s)) for ends_s in measured_ends_s])
-        mean = float(measured.mean())
-        metrics.append(
-            Metric(
-                name,
-                unit,
-                predicted,
-                tuple(measured.tolist()),
-                predicted / mean - 1,
-                float(np.ptp(measured)) / 2 / mean,
-            )
-        )
+
+    def times(steps_s: np.ndarray) -> Times:
+        ends_s = np.cumsum(steps_s)
+        return Times(float(ends_s[-1]), tokens, ends_s[finished], ends_s[first])
+
     return {
         "name": batch.name,
         "purpose": batch.purpose,
         "steps": batch.seconds.shape[1],
         "preemptions": batch.recording.preemptions,
         "repeats": len(batch.seconds),
-        "metrics": [asdict(metric) for metric in metrics],
+        "metrics": metrics(times(_predicted_s(batch, profile)), [times(repeat) for repeat in batch.seconds]),
+    }
+
+
+class Times(NamedTuple):
+    """Times of a batch, since its start [s]: its end, those of its requests, and their first tokens; and its tokens."""
+
+    makespan_s: float
+    tokens: int
+    ends_s: np.ndarray
+    firsts_s: np.ndarray
+
+    def numbers(self) -> dict[str, tuple[str, float]]:
+        """What is compared: unit and number by name."""
+        return {
+            "makespan": ("s", self.makespan_s),
+            "throughput": ("tokens/s", self.tokens / self.makespan_s),
+            **{f"completion P{p}": ("s", float(np.percentile(self.ends_s, p))) for p in (50, 95, 99)},
+            **{f"first token P{p}": ("s", float(np.percentile(self.firsts_s, p))) for p in (50, 95)},
+        }
+
+
+def metrics(predicted: Times, measured: Sequence[Times]) -> list[dict[str, Any]]:
+    """Return predicted beside measured, of each repeat, as `Metric` in JSON."""
+    found = []
+    for name, (unit, value) in predicted.numbers().items():
+        repeats = np.array([times.numbers()[name][1] for times in measured])
+        mean = float(repeats.mean())
+        spread = float(np.ptp(repeats)) / 2 / mean
+        found.append(asdict(Metric(name, unit, value, tuple(repeats.tolist()), value / mean - 1, spread)))
+    return found
+
+
+def r_squared(predicted: np.ndarray, measured: np.ndarray) -> float:
+    """Share of the variance of what was measured that is predicted."""
+    return 1 - float(((predicted - measured) ** 2).sum() / ((measured - measured.mean()) ** 2).sum())
+
+
+def verdict(rows: list[dict[str, Any]], known: tuple[float, int] | None, tolerance: float) -> dict[str, Any]:
+    """Return the part of a validation that judges: noise, worst error, whether it passed; None if it is void."""
+    worst = max(abs(row["metrics"][0]["error"]) for row in rows)
+    void = known is None or known[0] > tolerance
+    return {
+        "noise": None if known is None else known[0],
+        "noise_repeats": None if known is None else known[1],
+        "tolerance": tolerance,
+        "worst_makespan_error": worst,
+        "passed": None if void else worst <= tolerance,
     }

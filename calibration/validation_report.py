@@ -10,10 +10,13 @@ def text(document: dict[str, Any]) -> str:
     clock = {"cpu": "CPU time", "wall": "wall time"}[document["clock"]]
     lines = wrap(f"{document['profile']} against {document['measurement']}, by {clock}")
     batches = plural(len(document["batches"]), "held-out batch", "held-out batches")
-    lines += ["", f"scheduling   equal in all {plural(document['steps'], 'step')} of {batches}"]
+    said = f"not compared: a client does not see the steps of a server; {batches}"
+    if document["steps"] is not None:
+        said = f"equal in all {plural(document['steps'], 'step')} of {batches}"
+    lines += ["", *wrap(f"scheduling   {said}", indent=13)]
     for row in document["batches"]:
-        counts = (plural(row["steps"], "step"), plural(row["preemptions"], "preemption"), plural(row["repeats"], "run"))
-        lines += ["", f"{row['name']}: {', '.join(counts)}"]
+        counts = [plural(row[f"{name}s"], name) for name in ("step", "preemption", "request") if f"{name}s" in row]
+        lines += ["", f"{row['name']}: {', '.join([*counts, plural(row['repeats'], 'run')])}"]
         lines.append(f"  {'':<22}{'predicted':>10}{'measured':>10}{'error':>9}{'runs':>10}")
         for metric in row["metrics"]:
             mean = sum(metric["measured"]) / len(metric["measured"])
@@ -34,7 +37,7 @@ def _verdict(document: dict[str, Any]) -> list[str]:
     verdict = {True: "passed", False: "OUTSIDE TOLERANCE", None: "VOID: the machine is noisier than the tolerance"}
     return [
         *wrap(f"noise        {said}", indent=13),
-        f"step times   R2 {document['r2']:.3f}",
+        f"{document['r2_of']:<12} R2 {document['r2']:.3f}",
         *wrap(
             f"makespan     worst error {percent(document['worst_makespan_error'])}, tolerance "
             f"{percent(document['tolerance'])}: {verdict[document['passed']]}",

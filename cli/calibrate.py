@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from rollsim.cli import calibrate_fit, calibrate_measure
+from rollsim.cli import calibrate_fit, calibrate_measure, calibrate_watch
 from rollsim.cli.console import EXIT_DONE, EXIT_OUTSIDE_TOLERANCE, Json, Quiet, emit, note, ready_kernel
 
 app = typer.Typer(no_args_is_help=True, help="Measure a real engine, fit a profile to it, and say how wrong it is.")
 app.command("measure")(calibrate_measure.measure)
 
 app.command("fit")(calibrate_fit.fit)
+app.command("watch")(calibrate_watch.watch)
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="What `rollsim calibrate measure` wrote.")]
 
@@ -33,14 +34,13 @@ def validate(
     \b
     rollsim calibrate validate measured/qwen3-1.7b --profile ./here.json
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from rollsim.calibration.measured_steps import open_measurement
-    from rollsim.calibration.validation import validate as run
+    from rollsim.calibration.measured import judge, open_measurement
     from rollsim.calibration.validation_report import text
     from rollsim.simulator.profile_store import load_profile
 
     measurement, loaded = open_measurement(folder), load_profile(profile, "--profile")
     ready_kernel("recordings", quiet)
-    document = run(measurement, loaded, tolerance)
+    document = judge(measurement, loaded, tolerance)
     emit(document, as_json, lambda: [text(document)])
     raise typer.Exit(EXIT_DONE if document["passed"] else EXIT_OUTSIDE_TOLERANCE)
 
@@ -70,16 +70,15 @@ def quick(
     rollsim calibrate quick ./Qwen3-1.7B --out measured/qwen3-1.7b
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from rollsim.calibration.local_models import default_model
-    from rollsim.calibration.measured_profile import fit_profile
-    from rollsim.calibration.measured_steps import open_measurement
-    from rollsim.calibration.validation import validate as judge
+    from rollsim.calibration.measured import fit as fit_of
+    from rollsim.calibration.measured import judge, open_measurement
     from rollsim.calibration.validation_report import text
 
     model = model or default_model(out.with_name(f"{out.name}-model"))
     calibrate_measure.measured(model, out, minutes, 0, {}, quiet=quiet)
     measurement = open_measurement(out)
     ready_kernel("recordings", quiet)
-    profile = fit_profile(measurement)
+    profile = fit_of(measurement)
     profile.write(out / "profile.json")
     note(f"wrote {out / 'profile.json'}", quiet)
     document = judge(measurement, profile, tolerance)

@@ -77,14 +77,15 @@ def _check(words: list[str], out: Path | None, from_log: Path | None, config: st
 
 
 def _measurement(folder: Path, out: Path, name: str | None, *, as_json: bool, quiet: bool) -> None:
-    from rollsim.calibration.measured_profile import check_file, fit_profile
-    from rollsim.calibration.measured_steps import open_measurement
+    from rollsim.calibration.measured import fit as fit_of
+    from rollsim.calibration.measured import open_measurement
+    from rollsim.calibration.measured_profile import check_file
     from rollsim.simulator.profile_report import show_text
 
     measurement = open_measurement(folder)
     check_file(out, name)
     ready_kernel("recordings", quiet)
-    profile = fit_profile(measurement, name)
+    profile = fit_of(measurement, name)
     profile.write(out)
     note(f"wrote {out}", quiet)
     emit(profile.model_dump(mode="json"), as_json, lambda: [show_text(profile)])

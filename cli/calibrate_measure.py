@@ -1,15 +1,21 @@
 """`rollsim calibrate measure`: a real vLLM, step by step, into a folder."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rollsim.cli.console import EXIT_DONE, EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress
+from rollsim.traces.errors import BadInput, Fault
+
+_SERVER_LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
 
 
 def measure(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a model, or its name on a hub.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL|URL", help="Folder of a model, its name on a hub, or a running server.")
+    ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write; one that was begun is gone on with.")],
     minutes: Annotated[float, typer.Option(min=0.1, metavar="N", help="Time to spend, of all runs together.")] = 10.0,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="All that is random comes from it.")] = 0,
@@ -33,6 +39,19 @@ def measure(
     enable_prefix_caching: Annotated[
         bool | None, typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", help="Default: on.")
     ] = None,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Server: the model's config.json, where it is not on this machine."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Server: its GPU, as `rollsim profiles list` has it.")
+    ] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option(min=0.1, metavar="N", help="Server: memory of its device, where --gpu is not known.")
+    ] = None,
+    patience_s: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Server: one that says nothing for so long has stalled.")
+    ] = 60.0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -44,9 +63,13 @@ def measure(
     \b
     rollsim calibrate measure ./Qwen3-1.7B --out measured/qwen3-1.7b
     rollsim replay --recording measured/qwen3-1.7b/recordings/*.json
+    rollsim calibrate measure http://127.0.0.1:8000/v1 --out measured/server --max-num-seqs 256
 
-    The second command shows that the simulator takes the same steps. What is not set is vLLM's default; on a CPU 32
-    requests, 1,024 tokens per step, 2,048 per request, blocks of 32, eager.
+    The second command shows that the simulator takes the same steps. The third asks a server that is running, and sees
+    what its clients see (extra server): when tokens come, not what a step holds; say its limits, it does not tell.
+
+    What is not set is vLLM's default; on a CPU 32 requests, 1,024 tokens per step, 2,048 per request, blocks of 32,
+    eager.
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from rollsim.calibration.measure_report import text
 
@@ -63,22 +86,68 @@ def measure(
         "enable_prefix_caching": enable_prefix_caching,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    document = measured(model, out, minutes, seed, options, quiet=quiet)
+    about = {"model_config": model_config and str(model_config), "gpu": gpu, "memory_gib": memory_gib}
+    server = {name: value for name, value in about.items() if value is not None}
+    if model.startswith(("http://", "https://")):
+        document = served(model, out, minutes, seed, _known(options) | server, patience_s, quiet=quiet)
+    elif server:
+        raise BadInput(
+            Fault(f"--{name.replace('_', '-')}", given=value, message="is for a server")
+            for name, value in server.items()
+        )
+    else:
+        document = measured(model, out, minutes, seed, options, quiet=quiet)
     note(f"wrote {out}", quiet)
     emit(document, as_json, lambda: [text(document)])
     raise typer.Exit(EXIT_DONE)
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """What can be said of a server; the rest would have to be set where it is started."""
+    if others := [name for name in options if name not in _SERVER_LIMITS]:
+        allowed = ", ".join(f"--{name.replace('_', '-')}" for name in _SERVER_LIMITS)
+        message = "a running server is not changed"
+        raise BadInput(
+            Fault(f"--{name.replace('_', '-')}", given=options[name], allowed=allowed, message=message)
+            for name in others
+        )
+    return options
+
+
+def served(
+    url: str, out: Path, minutes: float, seed: int, stated: dict[str, Any], patience_s: float, *, quiet: bool
+) -> dict[str, Any]:
+    """Measure a server with progress; one that fails is told, and ends the command."""
+    from rollsim.calibration.server_measure import measure_server
+
+    return _told(
+        out,
+        lambda progress: measure_server(
+            url, out, minutes=minutes, seed=seed, stated=stated, patience_s=patience_s, progress=progress
+        ),
+        quiet=quiet,
+    )
 
 
 def measured(
     model: str, out: Path, minutes: float, seed: int, options: dict[str, Any], *, quiet: bool
 ) -> dict[str, Any]:
     """Measure with progress; an engine that fails is told, and ends the command."""
-    from rollsim.calibration.engine_faults import EngineFailed
     from rollsim.calibration.measure import measure as run
+
+    return _told(
+        out,
+        lambda progress: run(model, out, minutes=minutes, seed=seed, options=options, progress=progress),
+        quiet=quiet,
+    )
+
+
+def _told(out: Path, run: Callable[[Callable[[float, str], None]], dict[str, Any]], *, quiet: bool) -> dict[str, Any]:
+    from rollsim.calibration.engine_faults import EngineFailed
 
     try:
         with progress("measuring", 1.0, quiet) as done:
-            return run(model, out, minutes=minutes, seed=seed, options=options, progress=lambda share, _: done(share))
+            return run(lambda share, _: done(share))
     except EngineFailed as error:
         note(f"the engine failed: {error}")
         note(f"what was measured is kept in {out}; the same command goes on with the rest")

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rollsim.calibration.measure import measure
+from rollsim.calibration.measured import open_measurement
 from rollsim.calibration.measured_profile import fit_profile
-from rollsim.calibration.measured_steps import open_measurement
 from rollsim.calibration.recorder import record
 from rollsim.cli.app import main
 from rollsim.simulator.costs import StepCost
