@@ -10,6 +10,7 @@ split       `rollsim split`: how to share the GPUs between rollout and training.
 laws        `rollsim laws`: length laws that ship with the package.
 profiles    `rollsim profiles`: the cost models that ship with the package.
 calibrate   `rollsim calibrate`: a real engine on this machine; `calibrate_measure` runs and times it.
+import_log  `rollsim import`: the log of a framework as the tables of a run.
 show        `rollsim show`: a run folder as text.
 compare     `rollsim compare`: two runs, paired.
 replay      `rollsim replay`: a trace of requests, or engine recordings, through a calibrated engine.

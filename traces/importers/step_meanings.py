@@ -14,6 +14,7 @@ _LENGTHS = ("response_tokens_mean", "response_tokens_min", "response_tokens_max"
 _SHARES = ("truncated_share", "aborted_share")
 _PHASES = ("generate_s", "reward_s", "logprob_s", "advantage_s", "train_s", "weight_sync_s", "validation_s",
            "checkpoint_s")  # fmt: skip
+_SAME_CLOCK_S = 86_400.0
 # Logged means have three decimals: a count derived from them may be off by that.
 _ROUNDING = 1e-3
 
@@ -41,6 +42,7 @@ def read_meanings(
     framework: str,
     values: Sequence[dict[str, float]],
     clock_s: np.ndarray,
+    zero_s: float | None,
     damage: Damage,
     numbers: Sequence[int],
 ) -> Meanings:
@@ -54,6 +56,8 @@ def read_meanings(
         Metrics by name, one a step, in the order of steps.
     clock_s
         Clock time of each step [s], NaN where there is none.
+    zero_s
+        Earliest time of the trajectories on that clock [s], None without any.
     damage
         Where impossible values are counted.
     numbers
@@ -68,7 +72,7 @@ def read_meanings(
     read.columns = dict(known)
     if framework in _CONVERT:
         _CONVERT[framework](read)
-    _ends(read, clock_s, damage, numbers)
+    _ends(read, clock_s, zero_s, damage, numbers)
     read.columns = {name: column for name, column in read.columns.items() if name in STEPS.names}
     return read
 
@@ -89,14 +93,18 @@ def _refuse(known: dict[str, np.ndarray], damage: Damage, numbers: Sequence[int]
         column[bad] = np.nan
 
 
-def _ends(read: Meanings, clock_s: np.ndarray, damage: Damage, numbers: Sequence[int]) -> None:
+def _ends(read: Meanings, clock_s: np.ndarray, zero_s: float | None, damage: Damage, numbers: Sequence[int]) -> None:
     """When each step ended: by the log's clock, else step times laid end to end."""
     step_s = read.columns.get("step_s", np.full(len(clock_s), np.nan))
-    if not np.isnan(clock_s).any() and len(clock_s) > 1:
-        first_s = step_s[0] if not np.isnan(step_s[0]) else np.nan
-        read.columns["ended_s"] = clock_s - clock_s[0] + (0.0 if np.isnan(first_s) else first_s)
-        how = "its step time" if not np.isnan(first_s) else "0, for its step time is not logged"
-        read.derived.append(f"ends of steps: the log's clock, with the first step ending at {how}")
+    if len(clock_s) > 1 and not np.isnan(clock_s).any():
+        begin_s = clock_s[0] - (0.0 if np.isnan(step_s[0]) else step_s[0])
+        shared = zero_s is not None and abs(begin_s - zero_s) < _SAME_CLOCK_S
+        read.facts["zero_s"] = min(begin_s, zero_s) if zero_s is not None and shared else float(begin_s)
+        if zero_s is not None and not shared:
+            read.facts.pop("zero_s")
+            damage.add("steps and trajectories are on clocks more than a day apart; each counts from its own", "")
+        read.columns["ended_s"] = clock_s - read.facts.get("zero_s", begin_s)
+        read.derived.append("ends of steps: the log's clock")
     elif not np.isnan(step_s).all():
         absent = np.isnan(step_s)
         for index in np.flatnonzero(absent).tolist():
