@@ -90,11 +90,8 @@ class _Reader:
                     columns[ours] = _READ.get(ours, _Reader._number)(self, ours, plain_array(array), piece)
             if not columns:
                 continue
-            count = len(next(iter(columns.values())))
-            columns["framework"] = pa.repeat(pa.scalar("table"), count).dictionary_encode()
-            if "status" not in columns:
-                columns["status"] = pa.repeat(pa.scalar("finished"), count).dictionary_encode()
-            self.draft.rollouts.add_columns(columns)
+            labels = {"framework": "table", "status": "finished"}
+            self.draft.rollouts.add_columns(columns, {name: labels[name] for name in labels if name not in columns})
 
     def _head(self, names: list[str]) -> None:
         if self.names and set(names) != set(self.names):

@@ -45,6 +45,8 @@ def drop_repeated(rollouts: pa.Table, damage: Damage) -> pa.Table:
 def drop_contradictions(rollouts: pa.Table, damage: Damage) -> pa.Table:
     """Return the trajectories, without the times of those where one comes before one that it must follow."""
     columns = {name: rollouts[name].to_numpy() for name in _ORDER if rollouts[name].null_count < len(rollouts)}
+    if len(columns) < 2:
+        return rollouts
     wrong = np.zeros(len(rollouts), bool)
     latest = np.full(len(rollouts), -np.inf)
     for times in columns.values():
