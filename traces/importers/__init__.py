@@ -19,6 +19,7 @@ pieces         A table file in pieces of bounded size.
 restricted_pickle
                Opens a pickle without running what is in it.
 trackers       Step metrics as trackers keep them.
+tensorboard    Scalars of TensorBoard's event files.
 verl, areal, slime, openrlhf, nemo_rl, prime_rl, skyrl, trl
                One importer each; vllm_bench, guidellm and plain (any table) for benchmarks and traces.
 verl_dump, areal_rollouts, slime_dump, nemo_rl_samples, prime_rl_episodes, trl_completions

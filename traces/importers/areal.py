@@ -43,6 +43,10 @@ IMPORTER = Importer(
             "no setting writes it; ppo_actor/no_eos_ratios is a mean",
         ),
         Wish("spans", "what trainer and engines did", "perf_tracer.enabled=true"),
-        Wish("steps", "step metrics", "stats_logger.wandb.mode=online, then its history as CSV"),
+        Wish(
+            "steps",
+            "step metrics",
+            "stats_logger.tensorboard.path=DIR (or W&B, and its history as CSV)",
+        ),
     ),
 )

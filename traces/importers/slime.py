@@ -5,6 +5,8 @@ from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.files import LogFile
 from rollsim.traces.importers.importer import Files, Importer, Wish
 
+_TRACKER = "--use-tensorboard or --use-wandb; or keep the console output"
+
 
 def _claims(file: LogFile) -> str | None:
     if slime_dump.is_dump(file):
@@ -31,7 +33,7 @@ IMPORTER = Importer(
     _claims,
     _read,
     (
-        Wish("steps", "step times and metrics", "keep the console output: `... 2>&1 | tee train.log`; or --use-wandb"),
+        Wish("steps", "step times and metrics", _TRACKER),
         Wish("rollouts", "single trajectories", "--save-debug-rollout-data DIR/rollout_{rollout_id}.pt"),
         Wish("rollouts.t_end_s", "times of trajectories", "--dump-details DIR of a slime whose samples carry a trace"),
         Wish(

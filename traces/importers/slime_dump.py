@@ -1,6 +1,7 @@
 """slime's rollout dump: ``rollout_{id}.pt``, a pickle with every sample of a rollout and, traced, its calls."""
 
 import math
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -15,12 +16,13 @@ _STATUS = {
     "completed": ("finished", "stop"), "truncated": ("finished", "length"), "aborted": ("aborted", "abort"),
     "failed": ("failed", "error"), "pending": ("in_flight", None),
 }  # fmt: skip
+_NAME = re.compile(r"(rollout|data)_?\d+$")
 _CALLS = {"sglang_generate": "generate", "reward_model": "reward", "group_reward_model": "reward"}
 
 
 def is_dump(file: LogFile) -> bool:
     """Tell whether a file is one, by its name alone: it is not opened to find out."""
-    return file.suffix in (".pt", ".pkl") and "rollout" in file.stem
+    return file.suffix in (".pt", ".pkl") and _NAME.search(file.stem) is not None
 
 
 def read_dumps(files: Sequence[LogFile], draft: Draft) -> None:

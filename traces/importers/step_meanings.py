@@ -15,6 +15,8 @@ _SHARES = ("truncated_share", "aborted_share")
 _PHASES = ("generate_s", "reward_s", "logprob_s", "advantage_s", "train_s", "weight_sync_s", "validation_s",
            "checkpoint_s")  # fmt: skip
 _SAME_CLOCK_S = 86_400.0
+# Step times leave out a little that the clock has, never the other way round.
+_LATE = 0.99
 # Logged means have three decimals: a count derived from them may be off by that.
 _ROUNDING = 1e-3
 
@@ -96,6 +98,8 @@ def _refuse(known: dict[str, np.ndarray], damage: Damage, numbers: Sequence[int]
 def _ends(read: Meanings, clock_s: np.ndarray, zero_s: float | None, damage: Damage, numbers: Sequence[int]) -> None:
     """When each step ended: by the log's clock, else step times laid end to end."""
     step_s = read.columns.get("step_s", np.full(len(clock_s), np.nan))
+    if not np.isnan(clock_s).any() and _is_behind(clock_s, step_s, damage, numbers):
+        clock_s = np.full(len(clock_s), np.nan)
     if len(clock_s) > 1 and not np.isnan(clock_s).any():
         begin_s = clock_s[0] - (0.0 if np.isnan(step_s[0]) else step_s[0])
         shared = zero_s is not None and abs(begin_s - zero_s) < _SAME_CLOCK_S
@@ -104,13 +108,23 @@ def _ends(read: Meanings, clock_s: np.ndarray, zero_s: float | None, damage: Dam
             read.facts.pop("zero_s")
             damage.add("steps and trajectories are on clocks more than a day apart; each counts from its own", "")
         read.columns["ended_s"] = clock_s - read.facts.get("zero_s", begin_s)
-        read.derived.append("ends of steps: the log's clock")
+        first = "" if not np.isnan(step_s[0]) else ", from the end of the first, whose time is not known"
+        read.derived.append(f"ends of steps: the log's clock{first}")
     elif not np.isnan(step_s).all():
         absent = np.isnan(step_s)
         for index in np.flatnonzero(absent).tolist():
             damage.add("a step without its step time; it ends nowhere", f"step {numbers[index]}")
         read.columns["ended_s"] = np.where(absent, np.nan, np.nancumsum(step_s))
         read.derived.append("ends of steps: step times laid end to end, for the log has no clock")
+
+
+def _is_behind(clock_s: np.ndarray, step_s: np.ndarray, damage: Damage, numbers: Sequence[int]) -> bool:
+    """Tell whether a clock moved on less than a step took, as when records were written late; counted."""
+    behind = np.flatnonzero(np.diff(clock_s) < _LATE * step_s[1:] - 1.0)
+    for index in behind.tolist():
+        what = "the clock moved on less than the step took; clock times are not used"
+        damage.add(what, f"step {numbers[index + 1]}", float(clock_s[index + 1] - clock_s[index]))
+    return bool(len(behind))
 
 
 def _verl(read: Meanings) -> None:

@@ -1,13 +1,14 @@
-"""Step metrics as trackers keep them: a W&B history (CSV, JSON lines, Parquet), or names to steps to values as JSON.
+"""Step metrics as trackers keep them: TensorBoard events, a W&B history, or names to steps to values as JSON.
 
-`wandb.Api().run(RUN).history()` or `scan_history()` gives the first, `tests/json_dump_tb_logs.py` of NeMo-RL the
-second.
+`wandb.Api().run(RUN).history()` or `scan_history()` gives a history, as CSV, JSON lines or Parquet;
+`tests/json_dump_tb_logs.py` of NeMo-RL the last.
 """
 
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from rollsim.traces.importers import tensorboard
 from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.files import LogFile
 from rollsim.traces.importers.importer import Files
@@ -17,7 +18,7 @@ from rollsim.traces.metric_names import STEP_NAMES, frameworks_of
 from rollsim.traces.request_columns import numbers
 
 HISTORY, BY_NAME = "history", "metrics by name"
-LOOKS_FOR = "a W&B history (.csv, .jsonl, .parquet) with this framework's metric names"
+LOOKS_FOR = "TensorBoard events, or a W&B history (.csv, .jsonl, .parquet), with its metric names"
 _COUNTERS = ("_step", "step", "global_step")
 _CLOCKS = ("_timestamp", "time", "timestamp")
 _NO_METRICS = frozenset((*_COUNTERS, *_CLOCKS, "_runtime", *(name for names in STEP_NAMES.values() for name in names)))
@@ -25,6 +26,8 @@ _NO_METRICS = frozenset((*_COUNTERS, *_CLOCKS, "_runtime", *(name for names in S
 
 def tracker_kind(file: LogFile, framework: str) -> str | None:
     """Tell whether a file is a tracker's, with step metrics under the names of this framework."""
+    if tensorboard.is_events(file, framework):
+        return tensorboard.EVENTS
     names: set[str] = set(file.keys)
     if file.suffix == ".csv":
         names = set(file.header)
@@ -45,6 +48,8 @@ def read_trackers(files: Files, draft: Draft) -> None:
     """Read those of the files that are a tracker's."""
     for file in files.get(HISTORY, ()):
         read_history(file, draft)
+    for file in files.get(tensorboard.EVENTS, ()):
+        tensorboard.read_events(file, draft)
     for file in files.get(BY_NAME, ()):
         read_by_name(file, draft)
 

@@ -8,6 +8,7 @@ from rollsim.traces.importers.lines import json_lines
 
 METRICS = "metrics"
 _TOKENS = "the dump is text: give --tokenizer tokenizer.json of the model; no setting of verl writes counts"
+_INSIGHT = "trainer.logger=['console','rl_insight'] traces them to a server; rollsim does not read that yet"
 _LIMIT = "step metrics beside the dump (trainer.logger=['console','file']), with --tokenizer"
 
 
@@ -64,9 +65,7 @@ IMPORTER = Importer(
         Wish("rollouts", "groups and rewards of single trajectories", "trainer.rollout_data_dir=DIR"),
         Wish("rollouts.output_tokens", "lengths of single trajectories", _TOKENS),
         Wish("rollouts.is_truncated", "which trajectories were cut at the limit", _LIMIT),
-        Wish(
-            "rollouts.t_end_s", "times of trajectories", "trainer.logger with 'rl_insight' and VERL_RL_INSIGHT_ENABLE=1"
-        ),
+        Wish("rollouts.t_end_s", "times of trajectories", _INSIGHT),
         Wish("rollouts.version_start", "versions of the weights", "no setting: verl keeps them in memory alone"),
         Wish("steps.gpus", "the number of GPUs", "a verl that logs perf/throughput and perf/total_num_tokens"),
     ),

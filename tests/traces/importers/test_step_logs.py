@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,47 @@ def test_histories_of_trackers(tmp_path):
     with pytest.raises(BadInput, match="logs of several"):
         read_log(tmp_path)
     assert read_log(tmp_path, "skyrl").framework == "skyrl"
+
+
+def event(step: int, tag: str, value: float, wall_s: float) -> bytes:
+    """A record of TensorBoard, packed by hand; checksums are not looked at."""
+    name = tag.encode()
+    entry = b"\x0a" + bytes([len(name)]) + name + b"\x15" + struct.pack("<f", value)
+    summary = b"\x0a" + bytes([len(entry)]) + entry
+    data = b"\x09" + struct.pack("<d", wall_s) + b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
+    return struct.pack("<Q", len(data)) + b"1234" + data + b"5678"
+
+
+def test_tensorboard_events(tmp_path):
+    """Whose tags they are is found out; a record that is cut off ends the file, counted."""
+    tags = (("train/timing/step_total", 8.0), ("train/timing/generation", 4.0))
+    records = [event(step, tag, value, 100.0 + 10 * step) for step in (1, 2) for tag, value in tags]
+    file = tmp_path / "events.out.tfevents.1.host"
+    file.write_bytes(b"".join(records))
+    log = read_log(tmp_path)
+    assert (log.framework, log.faults) == ("openrlhf", ())
+    assert (column(log, "generate_s"), column(log, "ended_s")) == ([4.0, 4.0], [8.0, 18.0])
+    file.write_bytes(b"".join(records)[:-3])
+    log = read_log(tmp_path)
+    assert column(log, "generate_s") == [4.0, None]
+    assert [fault.message for fault in log.faults] == ["events end within a record; what comes after is left out"]
+
+
+def test_clocks_that_cannot_be(tmp_path):
+    """A clock that goes back, or on by less than the step took, is not used; the steps are laid end to end."""
+    for ends_s in ((20.0, 10.0), (20.0, 21.0)):
+        rows = [{"step": i, "time": time, "time/step": 5.0} for i, time in enumerate(ends_s)]
+        log = read_log(jsonl(tmp_path / "metrics.jsonl", rows))
+        assert column(log, "ended_s") == [5.0, 10.0]
+        assert len(log.faults) == 1
+        assert "clock" in log.faults[0].message
+
+
+def test_a_clock_without_step_times(tmp_path):
+    """How long the first step took is not known, and no step of 0 s is made of it."""
+    rows = [{"_step": i, "_timestamp": 100.0 + 10 * i, "timeperf/rollout": 3.0} for i in range(3)]
+    numbers = step_kpis(read_log(jsonl(tmp_path / "history.jsonl", rows)).tables)
+    assert (numbers.step_s.n, numbers.step_s.mean, numbers.span_s) == (2, 10.0, 20.0)
 
 
 def test_a_folder_without_a_log_says_what_was_looked_for(tmp_path):
