@@ -29,6 +29,7 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
         "verl": "timing_s/old_log_prob + timing_s/ref + timing_s/values",
         "areal": "timeperf/recompute_logp + timeperf/ref_logp",
         "slime": "perf/log_probs_time + perf/ref_log_probs_time",
+        "openrlhf": "timing/make_experience",
         "nemo-rl": "timing/train/policy_and_reference_logprobs", "skyrl": "timing/fwd_logprobs_values_reward",
     },
     "advantage_s": {"verl": "timing_s/adv"},
@@ -79,7 +80,8 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
         "prime-rl": "train/*/effective/num_input_tokens/max | train/*/all/num_input_tokens/max",
     },
     "reward_mean": {
-        "verl": "critic/score/mean", "slime": "rollout/raw_reward", "nemo-rl": "train/reward",
+        "verl": "critic/score/mean", "slime": "rollout/raw_reward", "openrlhf": "rollout/reward_mean",
+        "nemo-rl": "train/reward",
         "skyrl": "reward/avg_raw_reward", "trl": "reward",
     },
     "staleness_mean": {
@@ -90,6 +92,7 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
         "verl": "training/off_policy/trajectory_staleness/max", "prime-rl": "off_policy/max",
         "skyrl": "async/staleness_max",
     },
+    "trajectories": {"openrlhf": "rollout/num_samples"},
     "total_tokens": {"verl": "perf/total_num_tokens"},
     "step_tokens_per_gpu_s": {
         "verl": "perf/throughput", "nemo-rl": "performance/tokens_per_sec_per_gpu",

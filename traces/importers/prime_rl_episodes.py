@@ -1,4 +1,8 @@
-"""prime-rl's episodes: ``rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl``, each call with its times."""
+"""prime-rl's episodes: ``rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl``, each call with its times.
+
+A time of 0.0 is one that was not taken, a call's ``prompt_tokens`` leave out what the prefix cache had
+(``cached_input_tokens``), and an episode's own ``step`` is that of its dispatch; the folder's is that of its training.
+"""
 
 import re
 from collections.abc import Sequence
@@ -11,6 +15,7 @@ from rollsim.traces.importers.text import Groups
 
 EPISODES = "episodes"
 _STEP = re.compile(r"step_(\d+)/")
+_LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
 _FINISH = {"length": "length", "stop": "stop", "tool_calls": "stop", "abort": "abort", "error": "error"}
 
 
@@ -38,6 +43,8 @@ def read_episodes(files: Sequence[LogFile], draft: Draft) -> None:
     if effective and complete:
         draft.derived.append("trained on: the episodes that are in effective too; the others were discarded")
     draft.derived.append("version when training began: the number of the step, since prime-rl publishes one a step")
+    draft.derived.append("prompt tokens of a call: those computed and those from the prefix cache")
+    draft.derived.append("time in tools: what the harness took beside model calls")
     draft.derived.append("environment tokens: what the prompts of later calls hold beyond the calls before them")
 
 
@@ -48,15 +55,13 @@ def _step(file: LogFile) -> int | None:
 
 def _episode(fields: Fields, step: int | None, fate: str, groups: Groups, draft: Draft) -> None:
     name = fields.text("id") or fields.place
-    work = fields.inner("run").inner("work")
-    policy = work.inner("policy")
-    logged = work.count("step")
-    step = logged if logged is not None else step
+    policy = fields.inner("run").inner("work").inner("policy")
     group = fields.inner("group").text("id")
     for number, entry in enumerate(fields.listed("traces")):
         trace = Fields(entry if isinstance(entry, dict) else {}, fields.place, draft.damage)
         sample = f"{name}/{number}"
         timing = trace.inner("timing")
+        agent, scoring = timing.inner("agent"), timing.inner("scoring")
         draft.rollouts.add(
             {
                 "framework": "prime-rl",
@@ -67,10 +72,10 @@ def _episode(fields: Fields, step: int | None, fate: str, groups: Groups, draft:
                 "version_start": policy.count("start"),
                 "version_end": policy.count("end"),
                 "version_trained": step if fate != "discarded" else None,
-                "t_submit_s": timing.seconds("start"),
-                "tool_s": _duration(timing.inner("agent").inner("harness")),
-                "reward_s": _duration(timing.inner("scoring")),
-                "t_final_s": timing.inner("scoring").seconds("end"),
+                "t_submit_s": _moment(timing, "start"),
+                "tool_s": agent.inner("harness").seconds("duration") if _moment(agent, "end") else None,
+                "reward_s": _length_s(scoring),
+                "t_final_s": _moment(scoring, "end"),
                 "reward": _reward(trace),
                 "status": "finished" if trace.row.get("is_completed", True) else "aborted",
                 "fate": fate,
@@ -88,7 +93,9 @@ def _calls(trace: Fields, sample: str, draft: Draft) -> dict[str, object]:
         return {"num_turns": 0}
     usage = [call.inner("usage") for call in calls]
     prompts, outputs = ([entry.count(name) for entry in usage] for name in ("prompt_tokens", "completion_tokens"))
-    begins, ends = ([call.inner("time").seconds(name) for call in calls] for name in ("start", "end"))
+    cached = [entry.count("cached_input_tokens") for entry in usage]
+    prompts = [None if new is None else new + (old or 0) for new, old in zip(prompts, cached, strict=True)]
+    begins, ends = ([_moment(call.inner("time"), name) for call in calls] for name in ("start", "end"))
     for begin, end, tokens in zip(begins, ends, outputs, strict=True):
         if begin is not None and end is not None and end >= begin:
             draft.segments.add({"sample_id": sample, "kind": "generate", "tokens": tokens, "t0_s": begin, "t1_s": end})
@@ -107,7 +114,8 @@ def _calls(trace: Fields, sample: str, draft: Draft) -> dict[str, object]:
         "output_tokens": sum(known) if whole else None,
         "env_tokens": added if added is not None and added >= 0 else None,
         "finish_reason": _FINISH.get(last or ""),
-        "is_truncated": None if last is None else last == "length",
+        "is_truncated": None if last is None else last == "length" or trace.row.get("stop_condition") in _LIMITS,
+        "cached_tokens": cached[0],
         "t_start_s": min((t0 for t0, _ in times), default=None),
         "t_end_s": max((t1 for _, t1 in times), default=None),
         "gen_s": sum(t1 - t0 for t0, t1 in times) if times else None,
@@ -126,8 +134,12 @@ def _reward(trace: Fields) -> float | None:
     return total if known else None
 
 
-def _duration(span: Fields) -> float | None:
-    """Seconds of a span, given as such or by its ends."""
-    seconds = span.seconds("duration")
-    begin, end = span.seconds("start"), span.seconds("end")
-    return seconds if seconds is not None or begin is None or end is None or end < begin else end - begin
+def _moment(span: Fields, name: str) -> float | None:
+    """Return a time that was taken."""
+    return span.seconds(name) or None
+
+
+def _length_s(span: Fields) -> float | None:
+    """Return the seconds of a span whose ends were taken."""
+    begin, end = _moment(span, "start"), _moment(span, "end")
+    return None if begin is None or end is None or end < begin else end - begin

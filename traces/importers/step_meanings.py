@@ -202,19 +202,20 @@ def _slime(read: Meanings) -> None:
 
 
 def _openrlhf(read: Meanings) -> None:
+    """Synchronous, ``step_total`` is the sum of all phases; asynchronous, wall time with the wait for trajectories."""
     columns = read.columns
-    parts = [columns[name] for name in ("generate_s", "train_s", "weight_sync_s") if name in columns]
-    step_s = columns.get("step_s")
-    if step_s is None or not parts:
+    generate_s, step_s = columns.get("generate_s"), columns.get("step_s")
+    own = [columns[name] for name in ("logprob_s", "train_s", "weight_sync_s") if name in columns]
+    if step_s is None or generate_s is None or not own:
         return
-    overlapped = np.nansum(parts, axis=0) > step_s * (1 + 1e-6)
-    if overlapped.any():
-        columns["generate_s"] = np.full(len(step_s), np.nan)
+    own_s = np.nansum(own, axis=0)
+    if (own_s + generate_s > step_s * (1 + 1e-6)).any():
+        columns["generate_s"] = np.maximum(step_s - own_s, 0.0)
         read.derived.append(
-            "asynchronous: step_total is wall time, and generation, which overlaps training, is no part of the step"
+            "asynchronous (generation overlaps the step): the wait for trajectories is the step less its other phases"
         )
     else:
-        read.derived.append("step time is the sum of its phases if the run was synchronous, wall time if it was not")
+        read.derived.append("synchronous (generation is within the step): the step is the sum of its phases")
 
 
 def _trl(read: Meanings) -> None:

@@ -1,5 +1,6 @@
 """TRL's ``completions/completions_{step}.parquet``: prompt, completion and rewards, as text and numbers."""
 
+import math
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -58,7 +59,9 @@ def _reward_columns(schema: pa.Schema) -> list[str]:
 
 def _add(fields: Fields, number: int, rewards: list[str], counter: Counter, groups: Groups, draft: Draft) -> None:
     step = fields.count("step")
-    known = [value for name in rewards if (value := fields.number(name)) is not None]
+    # NaN is how TRL writes that a reward function does not apply.
+    applied = [name for name in rewards if fields.row.get(name) == fields.row.get(name)]
+    known = [value for name in applied if (value := fields.number(name)) is not None]
     prompt = fields.row.get("prompt")
     draft.rollouts.add(
         {
@@ -73,3 +76,7 @@ def _add(fields: Fields, number: int, rewards: list[str], counter: Counter, grou
             "fate": "trained",
         }
     )
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)

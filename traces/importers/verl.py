@@ -31,7 +31,7 @@ def _read(files: Files, draft: Draft) -> None:
     elif consoles:
         for file in consoles:
             console.read_pairs(file, draft)
-        draft.derived.append("metrics are those printed, rounded to three decimals")
+        draft.derived.append("metrics are those printed, by older versions in three decimals")
     trackers.read_trackers(files, draft)
     if dumps := files.get(verl_dump.DUMP):
         verl_dump.read_dumps(dumps, draft)

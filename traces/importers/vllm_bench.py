@@ -7,7 +7,7 @@ from rollsim.traces.importers.importer import Files, Importer, Wish
 from rollsim.traces.importers.lines import whole_json
 
 RESULT = "benchmark result"
-_LISTS = ("input_lens", "output_lens", "ttfts", "latencies", "start_times", "queue_times")
+_LISTS = ("input_lens", "output_lens", "ttfts", "latencies", "start_times")
 
 
 def _claims(file: LogFile) -> str | None:
@@ -22,6 +22,7 @@ def _read(files: Files, draft: Draft) -> None:
             _read_result(Fields(document, file.name, draft.damage), file, draft)
         elif document is not None:
             draft.damage.add("not a JSON object; the file is left out", file.name)
+    draft.derived.append("submitted is when a request was sent: queue_times are waits of the client before it")
     draft.derived.append("times are a monotonic clock's: they order the requests of one file, and are no dates")
 
 
@@ -42,7 +43,6 @@ def _read_result(result: Fields, file: LogFile, draft: Draft) -> None:
         begin, first, whole = row.seconds("start_times"), row.seconds("ttfts"), row.seconds("latencies")
         if whole is None and first is not None and len(gaps) == count:
             whole = _sum_of(gaps[index], first)
-        queue = row.seconds("queue_times")
         timed = begin is not None and not failed
         draft.rollouts.add(
             {
@@ -54,11 +54,9 @@ def _read_result(result: Fields, file: LogFile, draft: Draft) -> None:
                 "status": "failed" if failed else "finished",
                 "finish_reason": "error" if failed else None,
                 "t_submit_s": begin,
-                "t_start_s": begin + queue if timed and begin is not None and queue is not None else None,
                 "t_first_token_s": begin + first if timed and begin is not None and first is not None else None,
                 "t_end_s": begin + whole if timed and begin is not None and whole is not None else None,
                 "gen_s": whole if timed else None,
-                "queue_s": queue,
             }
         )
 
@@ -76,9 +74,9 @@ IMPORTER = Importer(
     _read,
     (
         Wish("rollouts", "lengths and times of single requests", "vllm bench serve --save-result --save-detailed"),
-        Wish("rollouts.t_submit_s", "when requests were sent", "a vLLM that saves start_times with --save-detailed"),
-        Wish("rollouts.t_first_token_s", "first tokens", "vllm bench serve --save-result --save-detailed"),
-        Wish("rollouts.queue_s", "time in the queue", "a vLLM that saves queue_times with --save-detailed"),
+        Wish("rollouts.output_tokens", "lengths of single requests", "--save-detailed beside --save-result"),
+        Wish("rollouts.t_submit_s", "when requests were sent", "--save-detailed beside --save-result"),
+        Wish("rollouts.queue_s", "time in the engine's queue", "no setting: the client does not see it"),
         Wish("rollouts.group_id", "groups", "no setting: a benchmark's requests have none"),
     ),
 )

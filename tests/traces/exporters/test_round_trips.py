@@ -20,7 +20,7 @@ PARTS = {
     "verl": {"generate_s", "reward_s", "logprob_s", "train_s", "weight_sync_s", "checkpoint_s", "validation_s"},
     "areal": {"generate_s", "logprob_s", "train_s", "weight_sync_s"},
     "slime": {"generate_s", "logprob_s", "train_s", "weight_sync_s", "checkpoint_s"},
-    "openrlhf": {"generate_s", "train_s", "weight_sync_s"},
+    "openrlhf": {"generate_s", "logprob_s", "train_s", "weight_sync_s"},
     "nemo-rl": {"generate_s", "reward_s", "logprob_s", "train_s", "weight_sync_s"},
     "prime-rl": {"generate_s", "train_s", "weight_sync_s"},
     "skyrl": {"generate_s", "logprob_s", "train_s", "weight_sync_s"},

@@ -104,18 +104,18 @@ def prime_rl(folder: Path) -> Path:
     calls = [
         {"finish_reason": "tool_calls", "usage": {"prompt_tokens": 10, "completion_tokens": 5},
          "time": {"start": 1001.0, "end": 1003.0}},
-        {"finish_reason": "length", "usage": {"prompt_tokens": 22, "completion_tokens": 6},
+        {"finish_reason": "length", "usage": {"prompt_tokens": 7, "completion_tokens": 6, "cached_input_tokens": 15},
          "time": {"start": 1005.0, "end": 1008.0}},
     ]  # fmt: skip
     trace = {
         "id": "t", "nodes": [], "calls": calls, "is_completed": True,
-        "rewards": {"right": {"score": 1.0, "weight": 1.0}, "short": {"score": 0.5, "weight": 0.2}},
+        "rewards": {"right": {"score": 1.0, "weight": 1.0}, "short": {"score": 0.5, "weight": 0.2}, "off": None},
         "timing": {
-            "start": 1000.0, "scoring": {"start": 1008.0, "end": 1008.5},
+            "start": 1000.0, "boot": {"start": 0.0, "end": 0.0}, "scoring": {"start": 1008.0, "end": 1008.5},
             "agent": {"start": 1000.5, "end": 1008.0, "model": {"duration": 5.0}, "harness": {"duration": 2.0}},
         },
     }  # fmt: skip
-    run = {"work": {"type": "train", "step": 4, "policy": {"start": 2, "end": 3}}}
+    run = {"work": {"type": "train", "step": 3, "policy": {"start": 2, "end": 3}}}
     episode = {"id": "e1", "env": {"id": "m", "name": "math"}, "group": {"id": "g1"}, "run": run, "traces": [trace]}
     other = episode | {"id": "e2", "traces": [trace | {"calls": calls[:1]}]}
     jsonl(folder / "rollouts/step_4/train/all/traces.jsonl", [episode, other])
@@ -141,7 +141,7 @@ def trl(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     table = {
         "step": [3, 3], "prompt": ["one", "one"], "completion": ["a b", "c"], "right": [1.0, 0.0],
-        "short": [0.25, None], "advantage": [1.0, -1.0],
+        "short": [0.25, float("nan")], "advantage": [1.0, -1.0],
     }  # fmt: skip
     pq.write_table(pa.table(table), folder / "completions_00003.parquet")
     return folder
@@ -152,6 +152,7 @@ def vllm_bench(folder: Path) -> Path:
     document = {
         "duration": 9.0, "completed": 2, "failed": 1, "input_lens": [10, 20, 30], "output_lens": [3, 4, 0],
         "ttfts": [0.5, 1.0, 0.0], "itls": [[0.1, 0.2], [0.1, 0.1, 0.1], []], "start_times": [5000.0, 5001.0, 5002.0],
+        "queue_times": [0.0, 0.5, 0.0],
         "errors": ["", "", "timeout"],
     }  # fmt: skip
     (folder / "result.json").write_text(json.dumps(document))

@@ -144,6 +144,16 @@ def test_prime_rl_counts_calls_turns_and_what_tools_added(tmp_path):
     assert staleness(log.rollouts).mean == 2.0
 
 
+def test_prime_rl_times_that_were_not_taken(tmp_path):
+    """verifiers writes them as 0.0; they are no times before all others."""
+    folder = samples.prime_rl(tmp_path)
+    for file in folder.rglob("traces.jsonl"):
+        file.write_text(file.read_text().replace("1008.5", "0.0"))
+    log = read_log(folder)
+    assert log.faults == ()
+    assert rows(log, "t_final_s", "reward_s", "t_end_s")[0] == (None, None, 8.0)
+
+
 def test_nemo_rl_counts_the_loss_mask(tmp_path):
     log = read_log(samples.nemo_rl(tmp_path))
     names = ("prompt_tokens", "output_tokens", "env_tokens", "num_turns", "group_id", "reward")

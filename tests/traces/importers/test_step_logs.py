@@ -71,7 +71,7 @@ def test_verl_console_is_the_same_log(tmp_path):
 
 
 def test_openrlhf_prints_and_tracks(tmp_path):
-    """Synchronous, the step is the sum of its phases; asynchronous, generation overlaps and is no part of it."""
+    """Synchronous, the step is the sum of its phases; asynchronous, it waited for what they do not fill: 10 - 4 - 1."""
     row = {"timing/step_total": 10.0, "timing/generation": 5.0, "timing/ppo_train": 4.0, "timing/broadcast": 1.0}
     (tmp_path / "sync.log").write_text(f"I Global step 3: {row}\n")
     log = read_log(tmp_path / "sync.log")
@@ -79,7 +79,7 @@ def test_openrlhf_prints_and_tracks(tmp_path):
     tracked = {"_step": 9, "train/global_step": 3} | {f"train/{name}": value for name, value in row.items()}
     log = read_log(jsonl(tmp_path / "history.jsonl", [tracked | {"train/timing/generation": 9.0}]))
     assert (log.framework, column(log, "step")) == ("openrlhf", [3])
-    assert (column(log, "generate_s"), column(log, "train_s")) == ([None], [4.0])
+    assert (column(log, "generate_s"), column(log, "train_s")) == ([5.0], [4.0])
 
 
 def test_slime_joins_what_it_prints_of_a_step(tmp_path):
