@@ -55,6 +55,8 @@ def _record(framework: str, step: int, ended_s: float, row: dict[str, float]) ->
 
 
 def _rows(framework: str, values: Mapping[str, np.ndarray]) -> Iterator[tuple[int, float, dict[str, float]]]:
+    if framework == "skyrl" and {"step_s", "validation_s"} <= values.keys():
+        values = {**values, "step_s": values["step_s"] - np.nan_to_num(values["validation_s"])}
     names = {meaning: name for meaning, name in carried(framework).items() if meaning in values}
     steps = values["step"]
     ends_s = values.get("ended_s", np.full(len(steps), np.nan))

@@ -42,6 +42,7 @@ def step_values(tables: Mapping[str, pa.Table]) -> dict[str, np.ndarray]:
         values["prompt_tokens_mean"] = np.where(np.isnan(prompt), values["prompt_tokens_mean"], prompt / count)
         values["response_tokens_mean"] = np.where(np.isnan(output), values["response_tokens_mean"], output / count)
         values["step_tokens_per_gpu_s"] = values["total_tokens"] / (values["step_s"] * _gpus(tables, steps, ends_s))
+    values["sequence_tokens_mean"] = values["prompt_tokens_mean"] + values["response_tokens_mean"]
     values["trainer_wait_s"] = values["generate_s"] + np.nan_to_num(values["weight_sync_s"])
     known = {name: column for name, column in values.items() if not np.isnan(column).all()}
     return known | {"step": numbers.astype(float)}

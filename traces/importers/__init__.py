@@ -10,7 +10,9 @@ fields         Single values of a log as numbers.
 damage         What was wrong, counted by kind.
 rows           Rows of a table as they are read.
 step_log       Step metrics, and the tables made of them.
-step_meanings  Step metrics as columns of `steps`: definitions that differ are converted.
+step_meanings  Step metrics as columns of `steps`.
+step_definitions
+               Where frameworks define a step metric differently: it is converted, and said.
 console        Step metrics that frameworks print.
 run_folder     Writes an imported log as a run folder.
 settle         What is true of all rows only when all are read: repeated names, contradictory times, time 0.

@@ -36,11 +36,12 @@ IMPORTER = Importer(
     (
         Wish("rollouts.output_tokens", "lengths, versions and rewards of trajectories", "rollout.dump_to_file=true"),
         Wish("rollouts.t_end_s", "times of trajectories", "perf_tracer.session_tracer.enabled=true"),
+        Wish("rollouts.version_start", "oldest versions", "no setting: head_version is -1, the prompts'"),
         Wish("rollouts.step_trained", "the step that trained on each", "no setting writes it"),
         Wish(
             "rollouts.is_truncated",
             "which were cut at the limit",
-            "no setting writes it; ppo_actor/no_eos_ratios is a mean",
+            "no setting writes it",
         ),
         Wish("spans", "what trainer and engines did", "perf_tracer.enabled=true"),
         Wish(

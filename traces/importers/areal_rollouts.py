@@ -21,6 +21,8 @@ _KINDS = {"generate": "generate", "reward": "reward", "toolcall": "tool"}
 _SAME_CLOCK_S = 86_400.0
 # A number of as many digits may be none of 64 bits.
 _LONG_NUMBER = 18
+_MOST_SAMPLES = 1 << 20
+_EVAL = "eval-rollout"
 _OF_SESSION = ("sample_id", "status", "fate", "discard_reason", "t_submit_s", "t_start_s", "t_end_s", "t_final_s",
                "gen_s", "tool_s", "reward_s")  # fmt: skip
 
@@ -35,51 +37,61 @@ def kind_of(file: LogFile) -> str | None:
 
 
 def read_rollouts(trajectories: Sequence[LogFile], sessions: Sequence[LogFile], draft: Draft) -> None:
-    """Read both, and join the n-th session of a task to its n-th sample, where it has as many of both."""
-    lengths, lengths_task = _trajectories(trajectories, draft)
-    times, times_task = _sessions(sessions, draft)
-    codes = pa.chunked_array([pa.array(lengths_task, pa.string()), pa.array(times_task, pa.string())])
-    encoded = codes.combine_chunks().dictionary_encode()
-    unified = encoded.indices.to_numpy(zero_copy_only=False)
-    left, right = unified[: len(lengths_task)], unified[len(lengths_task) :]
+    """Read both, and join the n-th session of a task, in the order of their numbers, to the task's sample n."""
+    train = [file for file in trajectories if not file.name.startswith(_EVAL) and f"/{_EVAL}" not in file.name]
+    if len(train) < len(trajectories):
+        draft.found.append(f"{len(trajectories) - len(train)} files of evaluation are left out")
+    lengths, lengths_task, sample = _trajectories(train, draft)
+    times, times_task, session = _sessions(sessions, draft)
+    encoded = pa.array([*lengths_task, *times_task], pa.string()).dictionary_encode()
+    task = encoded.indices.to_numpy(zero_copy_only=False)
     names = encoded.dictionary.to_pylist()
+    group = task
     if all(name.isdecimal() and len(name) < _LONG_NUMBER for name in names):
-        unified = np.array([int(name) for name in names], dtype=np.int64)[unified]
-    lengths, times = _grouped(lengths, unified[: len(lengths_task)]), _grouped(times, unified[len(lengths_task) :])
-    matched_left, matched_right = _pairs(left, right, draft)
+        group = np.array([int(name) for name in names], dtype=np.int64)[task]
+    count = len(lengths_task)
+    lengths, times = _grouped(lengths, group[:count]), _grouped(times, group[count:])
+    left, right = _pairs(task[:count], np.array(sample, int), task[count:], np.array(session, int), draft)
     tables = []
-    if len(matched_left):
-        joined = lengths.take(pa.array(matched_left))
-        with_times = times.take(pa.array(matched_right))
+    if len(left):
+        joined, with_times = lengths.take(pa.array(left)), times.take(pa.array(right))
         for name in _OF_SESSION:
             joined = joined.set_column(joined.schema.get_field_index(name), joined.schema.field(name), with_times[name])
         tables.append(joined)
-    for table, matched in ((lengths, matched_left), (times, matched_right)):
+    for table, matched in ((lengths, left), (times, right)):
         rest = np.ones(len(table), bool)
         rest[matched] = False
         tables.append(table.filter(pa.array(rest)))
     draft.rollouts.replace(pa.concat_tables(tables).unify_dictionaries())
 
 
-def _pairs(left: np.ndarray, right: np.ndarray, draft: Draft) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of trajectories and of sessions that are one; tasks with other counts of them stay apart, counted."""
-    if not len(left) or not len(right):
+def _pairs(
+    left_task: np.ndarray, sample: np.ndarray, right_task: np.ndarray, session: np.ndarray, draft: Draft
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of trajectories and of sessions that are one; tasks with too few sessions stay apart, counted."""
+    if not len(left_task) or not len(right_task):
         return np.empty(0, int), np.empty(0, int)
-    size = int(max(left.max(), right.max())) + 1
-    counts = [np.bincount(side, minlength=size) for side in (left, right)]
-    equal = (counts[0] == counts[1]) & (counts[0] > 0)
-    both = (counts[0] > 0) & (counts[1] > 0)
-    if unequal := int((both & ~equal).sum()):
-        what = "a task with other counts of sessions and samples; not joined"
-        draft.damage.add(what, "task_id", allowed="one session a sample", count=unequal)
-    draft.derived.append(f"{int(equal.sum()):,} tasks joined: the n-th session of a task is its n-th sample")
-    order = [np.argsort(side, kind="stable") for side in (left, right)]
-    chosen = [rows[equal[side[rows]]] for rows, side in zip(order, (left, right), strict=True)]
-    return chosen[0], chosen[1]
+    size = int(max(left_task.max(), right_task.max())) + 1
+    sessions, samples = np.bincount(right_task, minlength=size), np.zeros(size, int)
+    np.maximum.at(samples, left_task, sample + 1)
+    short = (sessions < samples) & (sessions > 0)
+    if short.any():
+        what = "a task with fewer sessions than samples; not joined"
+        draft.damage.add(what, "", allowed="a session a sample", count=int(short.sum()))
+    order = np.lexsort((session, right_task))
+    rank = np.empty(len(order), int)
+    first = np.searchsorted(right_task[order], right_task[order])
+    rank[order] = np.arange(len(order)) - first
+    width = int(max(samples.max(), sessions.max())) + 1
+    left_key = np.where(short[left_task], -1, left_task * width + sample)
+    keys, left_first = np.unique(left_key, return_index=True)
+    shared, of_left, right = np.intersect1d(keys, right_task * width + rank, return_indices=True)
+    draft.derived.append(f"{len(shared):,} trajectories joined: session n of a task is its sample n")
+    return left_first[of_left], right
 
 
-def _trajectories(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, list[str]]:
-    rows, tasks = Rows("rollouts"), []
+def _trajectories(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, list[str], list[int]]:
+    rows, tasks, samples = Rows("rollouts"), [], []
     for file in files:
         for place, row in json_lines(file, draft.damage, draft.done):
             fields = Fields(row, place, draft.damage)
@@ -87,6 +99,7 @@ def _trajectories(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, lis
             if task is None:
                 draft.damage.add("a row without task_id, which is left out", place)
                 continue
+            sample = min(fields.count("sample_idx") or 0, _MOST_SAMPLES)
             total, prompt = fields.count("seqlen"), fields.count("prompt_len")
             output = None if total is None or prompt is None else total - prompt
             if output is not None and output < 0:
@@ -95,24 +108,31 @@ def _trajectories(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, lis
             rows.add(
                 {
                     "framework": "areal",
-                    "sample_id": f"{task}/{fields.text('sample_idx') or 0}",
+                    "sample_id": f"{task}/{sample}",
                     "prompt_tokens": prompt,
                     "output_tokens": output,
-                    "version_start": fields.count("head_version"),
-                    "version_end": fields.count("tail_version"),
+                    "version_start": _version(fields, "head_version"),
+                    "version_end": _version(fields, "tail_version"),
                     "reward": fields.number("reward"),
                     "status": "finished",
                     "fate": "undecided",
                 }
             )
             tasks.append(task)
+            samples.append(sample)
     if len(rows):
-        draft.derived.append("output tokens are seqlen less prompt_len: what tools added in later turns is in them")
-    return rows.table(), tasks
+        draft.derived.append("output tokens are those of the loss mask; prompt_len holds what tools added as well")
+        draft.derived.append("versions are the oldest and newest of all samples of a task; -1, the prompts', is none")
+    return rows.table(), tasks, samples
 
 
-def _sessions(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, list[str]]:
-    rows, tasks = Rows("rollouts"), []
+def _version(fields: Fields, name: str) -> int | None:
+    """Return a version; AReaL gives prompts -1, which is none."""
+    return None if fields.row.get(name) == -1 else fields.count(name)
+
+
+def _sessions(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, list[str], list[int]]:
+    rows, tasks, sessions = Rows("rollouts"), [], []
     begins: dict[int, float] = {}
     for number, file in enumerate(files):
         for place, row in json_lines(file, draft.damage, draft.done):
@@ -146,10 +166,11 @@ def _sessions(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, list[st
                 }
             )
             tasks.append(task)
+            sessions.append(fields.count("session_id") or 0)
     if begins and max(begins.values()) - min(begins.values()) > _SAME_CLOCK_S:
         what = "ranks do not share a clock (they began more than a day apart): times across ranks cannot be compared"
         draft.damage.add(what, ", ".join(files[number].name for number in list(begins)[:3]))
-    return rows.table(), tasks
+    return rows.table(), tasks, sessions
 
 
 def _phases(fields: Fields, name: str, draft: Draft) -> list[tuple[float, float]]:

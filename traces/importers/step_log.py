@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from rollsim.traces.importers.damage import Damage
-from rollsim.traces.importers.step_meanings import Meanings, read_meanings
+from rollsim.traces.importers.step_definitions import Meanings
+from rollsim.traces.importers.step_meanings import read_meanings
 from rollsim.traces.metric_names import meanings
 from rollsim.traces.schema import STEPS, build
 

@@ -60,7 +60,7 @@ def _reward_columns(schema: pa.Schema) -> list[str]:
 def _add(fields: Fields, number: int, rewards: list[str], counter: Counter, groups: Groups, draft: Draft) -> None:
     step = fields.count("step")
     # NaN is how TRL writes that a reward function does not apply.
-    applied = [name for name in rewards if fields.row.get(name) == fields.row.get(name)]
+    applied = [name for name in rewards if not _is_nan(fields.row.get(name))]
     known = [value for name in applied if (value := fields.number(name)) is not None]
     prompt = fields.row.get("prompt")
     draft.rollouts.add(

@@ -16,14 +16,15 @@ from rollsim.traces.run import Run
 from rollsim.traces.step_kpis import step_kpis
 
 TIMES = {"step_s", "later_s", "spread_s", "span_s"}
+LATE = {"checkpoint_s", "validation_s"}
 PARTS = {
-    "verl": {"generate_s", "reward_s", "logprob_s", "train_s", "weight_sync_s", "checkpoint_s", "validation_s"},
-    "areal": {"generate_s", "logprob_s", "train_s", "weight_sync_s"},
+    "verl": {"generate_s", "reward_s", "switch_s", "logprob_s", "train_s", "weight_sync_s"} | LATE,
+    "areal": {"generate_s", "switch_s", "logprob_s", "train_s", "weight_sync_s"} | LATE,
     "slime": {"generate_s", "logprob_s", "train_s", "weight_sync_s", "checkpoint_s"},
     "openrlhf": {"generate_s", "logprob_s", "train_s", "weight_sync_s"},
     "nemo-rl": {"generate_s", "reward_s", "logprob_s", "train_s", "weight_sync_s"},
     "prime-rl": {"generate_s", "train_s", "weight_sync_s"},
-    "skyrl": {"generate_s", "logprob_s", "train_s", "weight_sync_s"},
+    "skyrl": {"generate_s", "logprob_s", "train_s", "weight_sync_s"} | LATE,
     "trl": {"generate_s", "train_s", "weight_sync_s"},
 }
 # AReaL has no name for the time of a step: of the first it is not known.

@@ -87,7 +87,21 @@ def test_areal_does_not_join_what_does_not_match(tmp_path):
     (folder / "session_tracer/sessions-r1.jsonl").unlink()
     log = read_log(folder)
     assert {row[0] for row in rows(log, "sample_id")} == {"7/0", "7/1", "8/0", "7:0", "9:0"}
-    assert any("other counts of sessions and samples" in fault.message for fault in log.faults)
+    assert any("fewer sessions than samples" in fault.message for fault in log.faults)
+
+
+def test_areal_samples_that_were_not_dumped_leave_gaps(tmp_path):
+    """AReaL does not write samples that end in a tool's tokens; prompts have version -1; evaluation is apart."""
+    folder = samples.areal(tmp_path)
+    row = {"task_id": 7, "sample_idx": 1, "seqlen": 9, "prompt_len": 4, "head_version": -1, "tail_version": 5}
+    samples.jsonl(folder / "rollout/4/7.jsonl", [row | {"reward": 2.0}])
+    samples.jsonl(folder / "eval-rollout/4/3.jsonl", [row | {"task_id": 3, "reward": 2.0}])
+    log = read_log(folder)
+    names = ("sample_id", "output_tokens", "reward", "version_start", "version_end", "t_submit_s")
+    assert rows(log, *names)[0] == ("7:1", 5, 2.0, None, 5, 2.0)
+    assert {row[0] for row in rows(log, "sample_id")} == {"7:1", "7:0", "8/0", "9:0"}
+    assert log.faults == ()
+    assert any("evaluation" in line for line in log.found)
 
 
 @pytest.mark.parametrize("zipped", [True, False])

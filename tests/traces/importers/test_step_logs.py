@@ -137,6 +137,25 @@ def test_histories_of_trackers(tmp_path):
     assert read_log(tmp_path, "skyrl").framework == "skyrl"
 
 
+def test_validation_after_the_step(tmp_path):
+    """verl's newer trainer validates after the step's own time, as SkyRL does; its older one within it."""
+    within = VERL | {"timing_s/testing": 0.5}
+    after = VERL | {"timing_s/testing": 9.0}
+    for row, end_s in ((within, 20.0), (after, 29.0)):
+        assert column(read_log(jsonl(tmp_path / "run.jsonl", [{"step": 1, "data": row}])), "ended_s") == [end_s]
+    row = {"trainer/global_step": 1, "timing/step": 5.0, "timing/eval": 2.0, "timing/sync_weights": 1.0}
+    log = read_log(jsonl(tmp_path / "history.jsonl", [row]))
+    assert (log.framework, column(log, "ended_s"), column(log, "validation_s")) == ("skyrl", [7.0], [2.0])
+
+
+def test_areal_sequences_are_prompt_and_response(tmp_path):
+    row = {"_step": 1, "timeperf/rollout": 3.0, "ppo_actor/seq_len/avg": 50.0, "ppo_actor/prompt_len/avg": 20.0}
+    log = read_log(jsonl(tmp_path / "history.jsonl", [row]))
+    assert (log.framework, column(log, "response_tokens_mean"), column(log, "prompt_tokens_mean")) == (
+        "areal", [30.0], [20.0],
+    )  # fmt: skip
+
+
 def event(step: int, tag: str, value: float, wall_s: float) -> bytes:
     """A record of TensorBoard, packed by hand; checksums are not looked at."""
     name = tag.encode()
