@@ -6,7 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from rollsim.cli import calibrate, compare, console, doctor, laws, profiles, replay, run, show, split
+from rollsim.cli import (
+    calibrate,
+    compare,
+    console,
+    doctor,
+    export_run,
+    import_log,
+    laws,
+    profiles,
+    replay,
+    run,
+    show,
+    split,
+)
 from rollsim.traces.errors import BadInput, Fault
 
 # What Typer raises for a wrong command line; it has no public name of its own.
@@ -44,6 +57,8 @@ def _root(
 app.command("run")(run.run)
 app.command("replay")(replay.replay)
 app.command("split")(split.split)
+app.command("import")(import_log.import_log)
+app.command("export")(export_run.export_run)
 app.command("show")(show.show)
 app.command("compare")(compare.compare)
 app.add_typer(calibrate.app, name="calibrate")

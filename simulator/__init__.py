@@ -47,6 +47,8 @@ invariants         What must hold in the tables of any run.
 basis              What the answer of a run rests on.
 run_document       All that is said of a run, as JSON.
 run_report         That document as text.
+log_import         An import of a log, from words to a document and a run folder.
+log_report         That document as text.
 bubble_report      Its part on GPU time.
 trust_report       Its part on what is fitted, assumed, extrapolated.
 comparison_report  Two runs compared, as JSON and text.

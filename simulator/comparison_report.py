@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from rollsim.simulator.run_document import NEEDED
-from rollsim.simulator.run_report import policy_words
+from rollsim.simulator.run_report import grade, policy_words
 from rollsim.simulator.wording import named_row, number, percent, plural, wrap
 from rollsim.traces.comparison import compare
 from rollsim.traces.errors import BadInput
@@ -40,8 +40,8 @@ def compare_folders(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dic
     return {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
-        "a": {"path": str(a), "replications": len(sides[0])},
-        "b": {"path": str(b), "replications": len(sides[1])},
+        "a": {"path": str(a), "replications": len(sides[0]), "numbers": grade(sides[0][0].summary)},
+        "b": {"path": str(b), "replications": len(sides[1]), "numbers": grade(sides[1][0].summary)},
         "settings": {place: {"a": values[0], "b": values[1]} for place, values in changed.items()},
         **found.document(),
     }
@@ -85,7 +85,8 @@ def _head(document: dict[str, Any]) -> list[str]:
 
 
 def _differences(document: dict[str, Any]) -> list[str]:
-    lines = ["", f"{'B AGAINST A, predicted':<27}{'A':>8}{'B':>8}{'B - A':>9}{'':>8} 95 % interval"]
+    grades = sorted({document[side]["numbers"] for side in ("a", "b")})
+    lines = ["", f"{'B AGAINST A, ' + ' and '.join(grades):<27}{'A':>8}{'B':>8}{'B - A':>9}{'':>8} 95 % interval"]
     for row in document["differences"]:
         if row["a"] is None and row["b"] is None:
             continue

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -10,11 +11,13 @@ from rollsim.simulator.replay_run import FORMAT as REPLAY_FORMAT
 from rollsim.traces.bubble import bubbles, fates
 from rollsim.traces.kpis import kpis
 from rollsim.traces.run import Run
+from rollsim.traces.schema import build
 from rollsim.traces.slowest import slowest
 from rollsim.traces.staleness import staleness
 from rollsim.traces.step_kpis import step_kpis, wall_clock
 
 FORMAT = "rollsim-run-summary"
+LOG_FORMAT = "rollsim-log-summary"
 SCHEMA_VERSION = 1
 HORIZON_STEPS = 1000
 NEEDED = (
@@ -58,11 +61,19 @@ def document(tables: Mapping[str, pa.Table], basis: Mapping[str, Any] | None) ->
     }
 
 
+def log_document(tables: Mapping[str, pa.Table], log: Mapping[str, Any]) -> dict[str, Any]:
+    """Compute the same of an imported log, with what was found in it, from `ImportedLog.document`, beside."""
+    whole = {"rollouts": build("rollouts", {"reward": np.empty(0)})} | dict(tables)
+    return document(whole, None) | {"format": LOG_FORMAT, "log": dict(log)}
+
+
 def stored_document(run: Run) -> dict[str, Any]:
     """Read a run folder and compute the same; a replay's own document is in its summary."""
     if run.summary.get("format") == REPLAY_FORMAT:
         return run.summary
     tables = {name: run.table(name) for name in ("steps", "gauges", "ledger") if name in run.tables}
     tables["rollouts"] = run.table("rollouts", list(NEEDED))
+    if isinstance(log := run.summary.get("log"), dict):
+        return log_document(tables, log)
     basis = run.summary.get("basis")
     return document(tables, basis if isinstance(basis, dict) else None)

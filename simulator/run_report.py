@@ -8,11 +8,12 @@ from rollsim.simulator.wording import bar, number, pair, percent, plural, si, wr
 from rollsim.traces.step_kpis import PARTS
 
 _BINS = 12
+_OTHER = {"predicted": "warm-up, other", "logged": "other"}
 
 
 def text(document: dict[str, Any], wall_s: float | None = None) -> str:
     """Lay out a document of `rollsim.simulator.run_document`; `wall_s` is how long the simulation took."""
-    sections = (input_lines, _step, _answer, bubble_lines, fate_lines, _staleness, _slowest, trust_lines)
+    sections = (input_lines, *MEASURES, trust_lines)
     lines = [line for section in sections for line in section(document)]
     if wall_s is not None:
         lines += ["", f"Simulated {document['kpis']['trajectories']:,} trajectories in {wall_s:.2f} s."]
@@ -46,6 +47,11 @@ def input_lines(document: dict[str, Any]) -> list[str]:
     return [line for name, value in rows.items() for line in pair(name, value)] + notes
 
 
+def grade(document: dict[str, Any]) -> str:
+    """What the numbers are: those of a log were measured."""
+    return "logged" if "log" in document else "predicted"
+
+
 def _given(value: Any) -> str:
     """A setting in one line, sections in brackets."""
     if isinstance(value, list):
@@ -70,11 +76,11 @@ def _step(document: dict[str, Any]) -> list[str]:
     if steps is None:
         return ["", *wrap("There are no train steps in this run.")]
     step, later = steps["step_s"], steps["later_s"]
-    lines = ["", f"{'STEP TIME, predicted':<28}{'mean, s':>10}{'share':>8}"]
+    lines = ["", f"{f'STEP TIME, {grade(document)}':<28}{'mean, s':>10}{'share':>8}"]
     for name, seconds in steps["parts_s"].items():
         share = seconds / step["mean"] if step["mean"] else 0.0
         if seconds > 0:
-            what = PARTS.get(name, "warm-up, other")
+            what = PARTS.get(name, _OTHER[grade(document)])
             lines.append(f"{what:<28}{number(seconds):>10}{percent(share):>8} {bar(share, 1.0, 24)}")
     lines.append(f"{'a step':<28}{number(step['mean']):>10}{percent(1.0):>8} {_within(step)}")
     if later["mean"] is not None:
@@ -101,14 +107,14 @@ def _answer(document: dict[str, Any]) -> list[str]:
             ("generated, per GPU", steps["generated_tokens_per_gpu_s"]),
             *rows,
         ]
-    lines = ["", f"{'TOKENS PER SECOND, predicted':<44}{'tokens/s':>10}"]
+    lines = ["", f"{f'TOKENS PER SECOND, {grade(document)}':<44}{'tokens/s':>10}"]
     lines += [f"{name:<44}{number(value):>10}" for name, value in rows]
     clocks = document["wall_clock"]
     if clocks:
         lines += ["", f"{'WALL-CLOCK':<16}{'hours':>10}{'USD':>14}"]
     for clock in clocks:
         usd = "-" if clock["usd"] is None else number(clock["usd"])
-        how = "predicted"
+        how = grade(document)
         if clock["extrapolated"]:
             how = "EXTRAPOLATED from the later steps"
         lines.append(f"{clock['steps']:>8,} steps  {number(clock['seconds'] / 3600):>10}{usd:>14}  {how}")
@@ -122,7 +128,7 @@ def _staleness(document: dict[str, Any]) -> list[str]:
     age = document["staleness"]
     if age is None:
         return []
-    lines = ["", f"{'STALENESS, predicted':<22}{'trajectories':>14}{'share':>8}"]
+    lines = ["", f"{f'STALENESS, {grade(document)}':<22}{'trajectories':>14}{'share':>8}"]
     top = max(entry["share"] for entry in age["bins"])
     shown = age["bins"] if len(age["bins"]) <= _BINS else age["bins"][: _BINS - 1]
     rows = [(f"{entry['versions']:,}", entry["trajectories"], entry["share"]) for entry in shown]
@@ -144,7 +150,7 @@ def _staleness(document: dict[str, Any]) -> list[str]:
 
 def _slowest(document: dict[str, Any]) -> list[str]:
     slow = document["slowest"]
-    head = ["", "SLOWEST 1 %, predicted"]
+    head = ["", f"SLOWEST 1 %, {grade(document)}"]
     if slow is None:
         return [*head, "Fewer than 100 trajectories ended: refused."]
     body = (
@@ -159,3 +165,7 @@ def _slowest(document: dict[str, Any]) -> list[str]:
             f"all others had ended: {percent(slow['waited_share'])} of the time of all steps."
         )
     return head + wrap(body + f" Generated in all: {si(document['kpis']['output_tokens'])} tokens.")
+
+
+# What is said of the numbers themselves, whoever they are of.
+MEASURES = (_step, _answer, bubble_lines, fate_lines, _staleness, _slowest)

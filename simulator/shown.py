@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rollsim.simulator import replay_report, replications_report, run_report
+from rollsim.simulator import log_report, replay_report, replications_report, run_report
 from rollsim.simulator.replay_run import FORMAT as REPLAY_FORMAT
-from rollsim.simulator.run_document import stored_document
+from rollsim.simulator.run_document import LOG_FORMAT, stored_document
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.replications import open_replications
 from rollsim.traces.run import Run
@@ -23,7 +23,7 @@ def shown(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Callable[[], st
     runs = open_replications(path)
     documents = [stored_document(run) for run in runs]
     if len(runs) == 1:
-        layout = replay_report.text if documents[0]["format"] == REPLAY_FORMAT else run_report.text
+        layout = _LAYOUTS.get(documents[0]["format"], run_report.text)
         return documents[0], lambda: layout(documents[0], _wall_s(runs))
     if any(document["format"] == REPLAY_FORMAT for document in documents):
         names = ", ".join(run.path.name for run in runs[:3])
@@ -33,6 +33,9 @@ def shown(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Callable[[], st
     order = sorted(range(len(runs)), key=seeds.__getitem__)
     document = replications_report.summary([documents[i] for i in order], [seeds[i] for i in order])
     return document, lambda: replications_report.text(document, _wall_s(runs))
+
+
+_LAYOUTS = {REPLAY_FORMAT: replay_report.text, LOG_FORMAT: log_report.text}
 
 
 def _wall_s(runs: list[Run]) -> float | None:

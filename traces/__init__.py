@@ -22,6 +22,7 @@ requests         Reads a request trace (arrival, prompt and output tokens, group
 request_columns  Which columns of a request trace mean what: the alias table, and their values as numbers and dates.
 request_files    The file of a request trace as Arrow columns.
 metric_names     What the step metrics of each framework are called.
+exporters        Tables of a run as other programs read them.
 importers        Logs of frameworks as the tables of a run.
 examples         Request traces that ship with the package, and the generator that made them.
 """

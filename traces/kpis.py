@@ -130,8 +130,10 @@ def kpis(tables: Mapping[str, pa.Table]) -> Kpis:
     queue_s = _floats(rollouts, "queue_s")
     ledger, gpu_s = _ledger(tables.get("ledger"))
     rollout_gpu_s = sum(row.gpu_s for row in ledger if row.pool == "rollout")
+    decode_s = _elapsed_s(end_s, first_s)
     with np.errstate(invalid="ignore", divide="ignore"):
-        per_token_s = np.where(output > 1, (end_s - first_s) / (output - 1), np.nan)
+        per_token_s = np.where(output > 1, decode_s / (output - 1), np.nan) if len(decode_s) else decode_s
+    prefilled = int(prompt.sum()) - int(cached.sum()) + int(recomputed.sum())
     return Kpis(
         trajectories=len(rollouts),
         finished=finished,
@@ -142,14 +144,14 @@ def kpis(tables: Mapping[str, pa.Table]) -> Kpis:
         output_tokens_per_s=_ratio(int(output.sum()), makespan_s),
         requests_per_s=_ratio(finished, makespan_s),
         output_tokens_per_gpu_s=_ratio(int(output.sum()), rollout_gpu_s),
-        first_token_s=spread(first_s - submit_s),
-        completion_s=spread(end_s - submit_s),
-        queue_s=spread(np.where(np.isnan(queue_s), start_s - submit_s, queue_s)),
+        first_token_s=spread(_elapsed_s(first_s, submit_s)),
+        completion_s=spread(_elapsed_s(end_s, submit_s)),
+        queue_s=spread(_queue_s(queue_s, start_s, submit_s)),
         per_output_token_s=spread(per_token_s),
         preemptions=int(preempted.sum()),
         preempted_trajectories=int((preempted > 0).sum()),
         recomputed_tokens=int(recomputed.sum()),
-        recomputed_share=_ratio(int(recomputed.sum()), int((prompt - cached + recomputed).sum())),
+        recomputed_share=_ratio(int(recomputed.sum()), prefilled),
         cached_tokens=int(cached.sum()),
         cached_share=_ratio(int(cached.sum()), int(prompt.sum())),
         tail=tail(start_s, first_s, end_s, output, replica, makespan_s),
@@ -215,10 +217,29 @@ def _ratio(part: float, whole: float | None) -> float | None:
     return part / whole if whole else None
 
 
+def _elapsed_s(later_s: np.ndarray, earlier_s: np.ndarray) -> np.ndarray:
+    """Return differences; none if nothing is known of either."""
+    unknown = 0 in later_s.strides + earlier_s.strides
+    return np.empty(0) if unknown else later_s - earlier_s
+
+
+def _queue_s(queue_s: np.ndarray, start_s: np.ndarray, submit_s: np.ndarray) -> np.ndarray:
+    """Return logged times in the queue, and from submission to start where there are none."""
+    waited_s = _elapsed_s(start_s, submit_s)
+    if not len(waited_s):
+        return queue_s if queue_s.strides != (0,) else waited_s
+    return waited_s if queue_s.strides == (0,) else np.where(np.isnan(queue_s), waited_s, queue_s)
+
+
 def _floats(table: pa.Table, name: str) -> np.ndarray:
-    return table[name].to_numpy()
+    """Return a column of times; one of which nothing is known takes no memory."""
+    unknown = table[name].null_count == len(table)
+    return np.broadcast_to(np.nan, len(table)) if unknown else table[name].to_numpy()
 
 
 def _counts(table: pa.Table, name: str) -> np.ndarray:
-    """Return a column of whole numbers or flags; what is not known counts as 0."""
-    return table[name].cast(pa.int64()).fill_null(0).to_numpy()
+    """Return a column of whole numbers or flags; what is not known counts as 0, and if nothing is, takes no memory."""
+    if table[name].null_count == len(table):
+        return np.broadcast_to(0, len(table))
+    column = table[name].cast(pa.int8()) if pa.types.is_boolean(table[name].type) else table[name]
+    return column.fill_null(0).to_numpy() if column.null_count else column.to_numpy()

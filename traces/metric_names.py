@@ -2,7 +2,7 @@
 
 A meaning is a column of the ``steps`` table where there is one. A name may be a sum, ``a + b`` (of those that a step
 has), and one of several, ``a | b`` (the first that a step has); ``*`` stands for one part of a path, as the name of an
-environment. Names are equal here only where what they measure is: `rollsim.traces.importers.step_meanings` converts
+environment. Names are equal here only where what they measure is: `rollsim.traces.importers.step_definitions` converts
 the rest. Names are those of verl 0.9.1, AReaL 4aef98d, slime 624b824, OpenRLHF 3c3be62, NeMo-RL 7ea279a, prime-rl
 559b447, SkyRL a956457 and TRL f2cd577 (all 2026), from their sources; most were not seen in a real log.
 """
@@ -27,27 +27,37 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
     "reward_s": {"verl": "timing_s/reward", "nemo-rl": "timing/train/reward_calculation"},
     "logprob_s": {
         "verl": "timing_s/old_log_prob + timing_s/ref + timing_s/values",
-        "areal": "timeperf/recompute_logp + timeperf/ref_logp",
+        "areal": "timeperf/recompute_logp + timeperf/ref_logp + timeperf/teacher_logp + timeperf/critic_values",
         "slime": "perf/log_probs_time + perf/ref_log_probs_time",
+        "openrlhf": "timing/make_experience",
         "nemo-rl": "timing/train/policy_and_reference_logprobs", "skyrl": "timing/fwd_logprobs_values_reward",
     },
     "advantage_s": {"verl": "timing_s/adv"},
     "train_s": {
-        "verl": "timing_s/update_actor + timing_s/update_critic", "areal": "timeperf/train_step",
+        "verl": "timing_s/update_actor + timing_s/update_critic",
+        "areal": "timeperf/train_step + timeperf/critic_train_step",
         "slime": "perf/actor_train_time", "openrlhf": "timing/ppo_train", "nemo-rl": "timing/train/policy_training",
         "prime-rl": "time/forward_backward", "skyrl": "timing/train_critic_and_policy | timing/policy_train",
         "trl": "forward_time_s",
     },
     "weight_sync_s": {
-        "verl": "timing_s/update_weights | timing_s/param_sync", "areal": "timeperf/update_weights",
+        "verl": "timing_s/update_weights | timing_s/param_sync | timing_s/timing_s/param_sync",
+        "areal": "timeperf/update_weights",
         "slime": "perf/update_weights_time", "openrlhf": "timing/broadcast",
         "nemo-rl": "timing/train/weight_sync | timing/train/prepare_for_generation/total",
         "prime-rl": "time/broadcast_weights", "skyrl": "timing/sync_weights", "trl": "weight_sync_time_s",
     },
-    "checkpoint_s": {"verl": "timing_s/save_checkpoint", "slime": "perf/save_model_time"},
-    "validation_s": {"verl": "timing_s/testing"},
+    "switch_s": {
+        "verl": "timing_s/switch_to_trainer + timing_s/switch_wait + timing_s/switch_to_rollout",
+        "areal": "timeperf/rollout_offload + timeperf/rollout_onload",
+    },
+    "checkpoint_s": {
+        "verl": "timing_s/save_checkpoint", "areal": "timeperf/save + timeperf/checkpoint_for_recover",
+        "slime": "perf/save_model_time", "skyrl": "timing/save_checkpoints + timing/save_hf_model",
+    },
+    "validation_s": {"verl": "timing_s/testing", "areal": "timeperf/eval", "skyrl": "timing/eval"},
     "response_tokens_mean": {
-        "verl": "response_length/mean", "areal": "ppo_actor/seq_len", "slime": "rollout/response_len/mean",
+        "verl": "response_length/mean", "slime": "rollout/response_len/mean",
         "openrlhf": "rollout/response_length_mean", "nemo-rl": "train/mean_gen_tokens_per_sample",
         "prime-rl": "train/*/effective/num_output_tokens/mean | train/*/all/num_output_tokens/mean",
         "skyrl": "generate/avg_num_tokens", "trl": "completions/mean_length",
@@ -64,7 +74,7 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
         "skyrl": "generate/max_num_tokens", "trl": "completions/max_length",
     },
     "truncated_share": {
-        "verl": "response_length/clip_ratio", "areal": "ppo_actor/no_eos_ratios", "slime": "rollout/truncated_ratio",
+        "verl": "response_length/clip_ratio", "slime": "rollout/truncated_ratio",
         "openrlhf": "rollout/truncated_rate", "nemo-rl": "train/truncation_rate",
         "prime-rl": "train/*/effective/is_truncated/mean | train/*/all/is_truncated/mean",
         "trl": "completions/clipped_ratio",
@@ -79,22 +89,27 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
         "prime-rl": "train/*/effective/num_input_tokens/max | train/*/all/num_input_tokens/max",
     },
     "reward_mean": {
-        "verl": "critic/score/mean", "slime": "rollout/raw_reward", "nemo-rl": "train/reward",
+        "verl": "critic/score/mean", "areal": "ppo_actor/task_reward", "slime": "rollout/raw_reward",
+        "openrlhf": "rollout/reward_mean",
+        "nemo-rl": "train/reward",
         "skyrl": "reward/avg_raw_reward", "trl": "reward",
     },
     "staleness_mean": {
-        "verl": "training/off_policy/trajectory_staleness/mean", "nemo-rl": "train/avg_trajectory_age",
+        "verl": "training/off_policy/trajectory_staleness_worst/mean", "nemo-rl": "train/avg_trajectory_age",
         "prime-rl": "off_policy/mean", "skyrl": "async/staleness_mean",
     },
     "staleness_max": {
-        "verl": "training/off_policy/trajectory_staleness/max", "prime-rl": "off_policy/max",
+        "verl": "training/off_policy/trajectory_staleness_worst/max", "prime-rl": "off_policy/max",
         "skyrl": "async/staleness_max",
     },
+    "sequence_tokens_mean": {"areal": "ppo_actor/seq_len"},
+    "trajectories": {"openrlhf": "rollout/num_samples"},
     "total_tokens": {"verl": "perf/total_num_tokens"},
     "step_tokens_per_gpu_s": {
         "verl": "perf/throughput", "nemo-rl": "performance/tokens_per_sec_per_gpu",
-        "prime-rl": "perf/throughput_per_gpu", "skyrl": "trainer/tokens_per_second_per_gpu",
+        "prime-rl": "perf/throughput_per_gpu",
     },
+    "train_tokens_per_gpu_s": {"skyrl": "trainer/tokens_per_second_per_gpu"},
     "rollout_tokens_per_gpu_s": {
         "slime": "perf/tokens_per_gpu_per_sec", "nemo-rl": "performance/generation_tokens_per_sec_per_gpu",
     },

@@ -195,6 +195,17 @@ def times_s(array: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None
     Text counts as dates if its first value is one (ISO 8601). Times with a zone are put on UTC; without one they are
     taken as they stand.
     """
+    found = moments_us(array)
+    if found is None:
+        return None
+    ticks, absent, malformed = found
+    usable = ~absent & ~malformed
+    start = ticks[usable].min() if usable.any() else 0
+    return np.where(usable, ticks - start, 0) / 1e6, absent, malformed
+
+
+def moments_us(array: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return dates as microseconds on the clock, as `times_s` reads them."""
     array = plain_array(array)
     absent = array.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_temporal(array.type):
@@ -212,10 +223,7 @@ def times_s(array: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None
         malformed |= ~is_date.to_numpy(zero_copy_only=False) & ~absent
     else:
         return None
-    ticks = pc.fill_null(stamps, 0).to_numpy(zero_copy_only=False)
-    usable = ~absent & ~malformed
-    start = ticks[usable].min() if usable.any() else 0
-    return np.where(usable, ticks - start, 0) / 1e6, absent, malformed
+    return pc.fill_null(stamps, 0).to_numpy(zero_copy_only=False), absent, malformed
 
 
 def plain_array(array: pa.Array) -> pa.Array:

@@ -63,7 +63,7 @@ def slowest(rollouts: pa.Table, steps: pa.Table | None = None, span_s: float | N
     rollouts
         Needs `COLUMNS`.
     steps
-        Train steps.
+        Train steps; those of a log that does not say when each trained tell nothing of waits.
     span_s
         Time of all steps.
     """
@@ -79,7 +79,8 @@ def slowest(rollouts: pa.Table, steps: pa.Table | None = None, span_s: float | N
     slow[np.argpartition(took_s, n - count)[n - count :]] = True
     tokens = ended["output_tokens"].fill_null(0).to_numpy()
     total = int(tokens.sum(dtype=np.int64))
-    hit, waited_s = (0, None) if steps is None else _waited(ended["step_trained"], end_s, slow, steps)
+    timed = steps is not None and steps["t0_s"].null_count == steps["t1_s"].null_count == 0
+    hit, waited_s = (0, None) if steps is None or not timed else _waited(ended["step_trained"], end_s, slow, steps)
     return Slowest(
         trajectories=count,
         of=n,

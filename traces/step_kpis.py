@@ -92,15 +92,16 @@ def ended_s(steps: pa.Table) -> np.ndarray:
 
 
 def step_seconds(steps: pa.Table) -> np.ndarray:
-    """Time of each step [s]."""
-    return np.diff(ended_s(steps), prepend=0.0)
+    """Time of each step [s]; NaN where it is not known, as of the first of a log that begins with the end of it."""
+    ends_s = ended_s(steps)
+    return np.where(ends_s == 0, np.nan, np.diff(ends_s, prepend=0.0))
 
 
 def step_kpis(tables: Mapping[str, pa.Table]) -> StepKpis:
     """Compute the numbers from ``steps`` and, where there are any, ``rollouts`` and ``ledger``."""
     steps = tables["steps"]
     ends_s = ended_s(steps)
-    seconds = np.diff(ends_s, prepend=0.0)
+    seconds = step_seconds(steps)
     known_ends_s = ends_s[~np.isnan(ends_s)]
     span_s = float(known_ends_s[-1]) if len(known_ends_s) else None
     ledger, rollouts = tables.get("ledger"), tables.get("rollouts")
@@ -133,7 +134,7 @@ def wall_clock(steps: pa.Table, count: int, usd_per_s: float | None = None) -> W
     """
     ends = ended_s(steps)
     run = len(ends)
-    if not run or np.isnan(ends).any():
+    if not run or np.isnan(step_seconds(steps)).any():
         return None
     if count <= run:
         seconds = float(ends[count - 1])

@@ -343,6 +343,6 @@ def test_metrics_of_several_engines_are_added_and_others_are_none():
         read_metrics("{{{ 3\n")
 
 
-def test_an_engine_failed_is_not_lost_among_many_requests():
+def test_a_failure_is_not_lost_among_many_requests(tmp_path):
     with serving(fault="500") as fake, pytest.raises(EngineFailed, match="says 500"):
-        measure_server(fake.url, Path("unused"), minutes=0.001, stated={"max_num_seqs": 8})
+        measure_server(fake.url, tmp_path / "m", minutes=0.001, stated={"max_num_seqs": 8})

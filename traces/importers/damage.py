@@ -46,7 +46,7 @@ class Damage:
         """
         kind = self._kinds.setdefault(message, _Kind(given=_short(given), allowed=allowed))
         kind.count += count
-        if len(kind.places) < PLACES_SHOWN:
+        if place and len(kind.places) < PLACES_SHOWN:
             kind.places.append(place)
 
     @property
@@ -73,7 +73,7 @@ def _worded(message: str, kind: _Kind) -> str:
 
 def _places(places: Iterable[str], count: int) -> str:
     listed = list(places)
-    more = f" and {count - len(listed):,} more" if count > len(listed) else ""
+    more = f" and {count - len(listed):,} more" if listed and count > len(listed) else ""
     return ", ".join(listed) + more
 
 

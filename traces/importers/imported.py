@@ -82,7 +82,7 @@ class ImportedLog:
         return {
             "path": self.path,
             "framework": self.framework,
-            "tables": {name: len(table) for name, table in self.tables.items()},
+            "tables": {name: _columns(table) for name, table in self.tables.items()},
             "found": list(self.found),
             "derived": list(self.derived),
             "missing": [asdict(entry) for entry in self.missing],
@@ -90,6 +90,12 @@ class ImportedLog:
             "fault_count": self.fault_count,
             "facts": dict(self.facts),
         }
+
+
+def _columns(table: pa.Table) -> dict[str, object]:
+    """Rows of a table, and the columns of which something is known."""
+    known = [name for name in table.column_names if table[name].null_count < len(table)]
+    return {"rows": len(table), "columns": known}
 
 
 def _plain(value: object) -> object:

@@ -5,19 +5,42 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rollsim.traces.errors import BadInput, Fault, closest
-from rollsim.traces.importers import areal, nemo_rl, openrlhf, prime_rl, skyrl, slime, trl, verl
+from rollsim.traces.importers import (
+    areal,
+    guidellm,
+    nemo_rl,
+    openrlhf,
+    plain,
+    prime_rl,
+    settle,
+    skyrl,
+    slime,
+    trl,
+    verl,
+    vllm_bench,
+)
 from rollsim.traces.importers.draft import Draft, Options
 from rollsim.traces.importers.files import LogFile, find_files
 from rollsim.traces.importers.imported import ImportedLog, Missing
 from rollsim.traces.importers.importer import Importer
 
 IMPORTERS: dict[str, Importer] = {
-    module.IMPORTER.name: module.IMPORTER for module in (verl, areal, slime, openrlhf, nemo_rl, prime_rl, skyrl, trl)
+    module.IMPORTER.name: module.IMPORTER
+    for module in (verl, areal, slime, openrlhf, nemo_rl, prime_rl, skyrl, trl, vllm_bench, guidellm, plain)
 }
 AUTO = "auto"
 _NAMES_SHOWN = 5
 
-Started = Callable[[float], Callable[[float], None]]
+
+def log_bytes(path: str | os.PathLike[str]) -> int:
+    """Return the size of all files of a log [bytes].
+
+    Raises
+    ------
+    BadInput
+        If there is no such path, or no file in it.
+    """
+    return sum(file.path.stat().st_size for file in find_files(Path(path)))
 
 
 def read_log(
@@ -51,14 +74,20 @@ def read_log(
         If there is no such path, no file of it is a log that is known (it says what was looked for), the source is
         unknown, or the log holds nothing that can be used.
     """
-    importer, files = identify(path, source)
+    importer, files, others = identify(path, source, options)
     draft = Draft(os.fspath(path), importer.name, options or Options(), done)
+    if others:
+        names = ", ".join(file.name for file in others[:_NAMES_SHOWN])
+        more = ", ..." if len(others) > _NAMES_SHOWN else ""
+        draft.found.append(f"{len(others):,} other files are passed over: {names}{more}")
     importer.read(files, draft)
     return _finished(draft, importer, files)
 
 
-def identify(path: str | os.PathLike[str], source: str | None = None) -> tuple[Importer, dict[str, list[LogFile]]]:
-    """Return whose log a path is, and its files by kind.
+def identify(
+    path: str | os.PathLike[str], source: str | None = None, options: Options | None = None
+) -> tuple[Importer, dict[str, list[LogFile]], list[LogFile]]:
+    """Return whose log a path is, its files by kind, and the files of no kind.
 
     Raises
     ------
@@ -69,12 +98,15 @@ def identify(path: str | os.PathLike[str], source: str | None = None) -> tuple[I
         allowed = ", ".join((AUTO, *IMPORTERS))
         raise BadInput(Fault("source", given=source, allowed=allowed, closest=closest(source, IMPORTERS)))
     files = find_files(Path(path))
+    mapped = source == plain.IMPORTER.name and options is not None and options.columns
     tried = list(IMPORTERS.values()) if source in (None, AUTO) else [IMPORTERS[str(source)]]
     claimed: dict[str, dict[str, list[LogFile]]] = {}
+    taken: set[LogFile] = set()
     for file in files:
         for importer in tried:
-            if kind := importer.claims(file):
+            if kind := plain.claims_any(file) if mapped else importer.claims(file):
                 claimed.setdefault(importer.name, {}).setdefault(kind, []).append(file)
+                taken.add(file)
                 break
     if len(claimed) > 1:
         names = ", ".join(f"{name} ({next(iter(kinds.values()))[0].name})" for name, kinds in claimed.items())
@@ -82,7 +114,8 @@ def identify(path: str | os.PathLike[str], source: str | None = None) -> tuple[I
     if not claimed:
         raise BadInput(_unknown(str(path), files, tried))
     (name,) = claimed
-    return IMPORTERS[name], claimed[name]
+    others = [file for file in files if file not in taken]
+    return IMPORTERS[name], claimed[name], others
 
 
 def _unknown(path: str, files: Sequence[LogFile], tried: Sequence[Importer]) -> list[Fault]:
@@ -95,24 +128,32 @@ def _unknown(path: str, files: Sequence[LogFile], tried: Sequence[Importer]) -> 
 
 
 def _finished(draft: Draft, importer: Importer, files: dict[str, list[LogFile]]) -> ImportedLog:
-    tables = {
-        name: rows.table() for name in ("rollouts", "segments", "spans", "gauges") if len(rows := getattr(draft, name))
-    }
+    growing = {name: getattr(draft, name) for name in ("rollouts", "segments", "spans", "gauges")}
+    tables = settle.whole_tables(growing, draft.damage)
+    zero_s = settle.earliest_s(tables)
     if len(draft.steps):
-        steps, read = draft.steps.tables(importer.name)
+        steps, read = draft.steps.tables(importer.name, zero_s)
         tables |= steps
         draft.derived += read.derived
         draft.facts |= read.facts
-    if not tables:
-        faults = draft.damage.faults()
-        raise BadInput([Fault(draft.path, message=f"holds nothing of {importer.name} that can be used"), *faults])
-    counts = [f"{len(group):,} file{'s' if len(group) > 1 else ''} of kind {kind}" for kind, group in files.items()]
-    counts += [f"{len(table):,} rows of {name}" for name, table in tables.items()]
+        zero_s = read.facts.get("zero_s", zero_s)
+    if zero_s is not None:
+        tables = settle.counted_from(tables, zero_s)
+        draft.facts["zero_s"] = zero_s
+    if not any(map(len, tables.values())):
+        first = Fault(draft.path, message=f"holds nothing of {importer.name} that can be used")
+        raise BadInput([first, *draft.damage.faults()])
+    if "rollouts" in tables:
+        tables["rollouts"] = settle.truncations(tables["rollouts"], draft)
+    counts = [
+        "files: " + ", ".join(f"{len(group):,} {kind}" for kind, group in files.items()),
+        "rows: " + ", ".join(f"{len(table):,} {name}" for name, table in tables.items()),
+    ]
     return ImportedLog(
         draft.path,
         importer.name,
         tables,
-        tuple(counts + draft.found),
+        (*counts, *draft.found),
         tuple(dict.fromkeys(draft.derived)),
         tuple(_missing(importer, tables)),
         draft.damage.faults(),

@@ -5,6 +5,8 @@ from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.files import LogFile
 from rollsim.traces.importers.importer import Files, Importer, Wish
 
+_TRACKER = "--logger.tensorboard_dir DIR or --logger.wandb.key KEY; or keep the console output"
+
 
 def _claims(file: LogFile) -> str | None:
     if console.console_kind(file) == console.GLOBAL_DICTS:
@@ -24,7 +26,7 @@ IMPORTER = Importer(
     _claims,
     _read,
     (
-        Wish("steps", "step times and metrics", "keep the console output: `... 2>&1 | tee train.log`"),
+        Wish("steps", "step times and metrics", _TRACKER),
         Wish("rollouts", "lengths of single responses", "OpenRLHF has no setting that writes them"),
     ),
 )

@@ -40,12 +40,14 @@ class Rows:
         if self._pending == CHUNK:
             self._pack()
 
-    def add_columns(self, columns: Mapping[str, pa.Array]) -> None:
-        """Add whole columns of one length; more than `CHUNK` rows become several chunks."""
+    def add_columns(self, columns: Mapping[str, pa.Array], labels: Mapping[str, str]) -> None:
+        """Add whole columns of one length, and labels that all rows have; they come in chunks of `CHUNK` rows."""
         self._pack()
         count = len(next(iter(columns.values())))
         for start in range(0, count, CHUNK):
-            self._chunks.append(self._made({name: values[start : start + CHUNK] for name, values in columns.items()}))
+            piece = {name: values[start : start + CHUNK] for name, values in columns.items()}
+            size = min(CHUNK, count - start)
+            self._chunks.append(self._made(piece | {name: _label(label)[:size] for name, label in labels.items()}))
 
     def table(self) -> pa.Table:
         """Return all rows as one table."""
@@ -81,6 +83,11 @@ class Rows:
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+@cache
+def _label(name: str) -> pa.Array:
+    return pa.repeat(pa.scalar(name), CHUNK).dictionary_encode()
 
 
 @cache

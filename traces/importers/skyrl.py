@@ -15,7 +15,7 @@ IMPORTER = Importer(
     _claims,
     trackers.read_trackers,
     (
-        Wish("steps", "step times and metrics", "trainer.logger=wandb (or tensorboard), then its history as CSV"),
+        Wish("steps", "step times and metrics", "trainer.logger=tensorboard, or wandb and then its history as CSV"),
         Wish("rollouts", "lengths of single responses", "no setting gives them without a pickle of tensors"),
     ),
 )

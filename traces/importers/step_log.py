@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from rollsim.traces.importers.damage import Damage
-from rollsim.traces.importers.step_meanings import Meanings, read_meanings
+from rollsim.traces.importers.step_definitions import Meanings
+from rollsim.traces.importers.step_meanings import read_meanings
 from rollsim.traces.metric_names import meanings
 from rollsim.traces.schema import STEPS, build
 
@@ -69,8 +70,17 @@ class StepLog:
         if clock_s is not None and math.isfinite(clock_s):
             self.clock_s[number] = max(clock_s, self.clock_s.get(number, -math.inf))
 
-    def tables(self, framework: str) -> tuple[dict[str, pa.Table], Meanings]:
-        """Return ``steps`` and ``metrics``, and what had to be derived for them."""
+    def tables(self, framework: str, zero_s: float | None = None) -> tuple[dict[str, pa.Table], Meanings]:
+        """Return ``steps`` and ``metrics``, and what had to be derived for them.
+
+        Parameters
+        ----------
+        framework
+            Whose metrics these are.
+        zero_s
+            Earliest time of the trajectories on the same clock [s], if they have any: steps are counted from it, or
+            from the begin of the first if that was earlier.
+        """
         numbers = [number for number in sorted(self.values) if meanings(framework, self.values[number])]
         unused = sorted(set(self.values) - set(numbers))
         clock = np.array([self.clock_s.get(number, np.nan) for number in numbers])
@@ -79,7 +89,9 @@ class StepLog:
             what = "the clock went back from one step to the next; clock times are not used"
             self.damage.add(what, place, count=len(backwards))
             clock[:] = np.nan
-        read = read_meanings(framework, [self.values[number] for number in numbers], clock, self.damage, numbers)
+        read = read_meanings(
+            framework, [self.values[number] for number in numbers], clock, zero_s, self.damage, numbers
+        )
         if unused:
             what = f"{len(unused)} of {len(self.values)} logged steps have none of the train metrics (step {unused[0]})"
             read.derived.append(f"{what}, as a validation before training: they are in metrics alone")

@@ -1,23 +1,24 @@
-"""Step metrics as trackers keep them: a W&B history (CSV, JSON lines, Parquet), or names to steps to values as JSON.
+"""Step metrics as trackers keep them: TensorBoard events, a W&B history, or names to steps to values as JSON.
 
-`wandb.Api().run(RUN).history()` or `scan_history()` gives the first, `tests/json_dump_tb_logs.py` of NeMo-RL the
-second.
+`wandb.Api().run(RUN).history()` or `scan_history()` gives a history, as CSV, JSON lines or Parquet;
+`tests/json_dump_tb_logs.py` of NeMo-RL the last.
 """
 
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-import pyarrow.csv as arrow_csv
-import pyarrow.parquet as pq
 
+from rollsim.traces.importers import tensorboard
 from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.files import LogFile
 from rollsim.traces.importers.importer import Files
 from rollsim.traces.importers.lines import json_lines, whole_json
+from rollsim.traces.importers.pieces import pieces, schema_names
 from rollsim.traces.metric_names import STEP_NAMES, frameworks_of
+from rollsim.traces.request_columns import numbers
 
 HISTORY, BY_NAME = "history", "metrics by name"
-LOOKS_FOR = "a W&B history (.csv, .jsonl, .parquet) with this framework's metric names"
+LOOKS_FOR = "TensorBoard events, or a W&B history (.csv, .jsonl, .parquet), with its metric names"
 _COUNTERS = ("_step", "step", "global_step")
 _CLOCKS = ("_timestamp", "time", "timestamp")
 _NO_METRICS = frozenset((*_COUNTERS, *_CLOCKS, "_runtime", *(name for names in STEP_NAMES.values() for name in names)))
@@ -25,11 +26,13 @@ _NO_METRICS = frozenset((*_COUNTERS, *_CLOCKS, "_runtime", *(name for names in S
 
 def tracker_kind(file: LogFile, framework: str) -> str | None:
     """Tell whether a file is a tracker's, with step metrics under the names of this framework."""
+    if tensorboard.is_events(file, framework):
+        return tensorboard.EVENTS
     names: set[str] = set(file.keys)
     if file.suffix == ".csv":
         names = set(file.header)
     elif file.suffix == ".parquet":
-        names = set(_parquet_names(file))
+        names = set(schema_names(file))
     elif file.suffix not in (".jsonl", ".json"):
         return None
     counts = frameworks_of(names)
@@ -45,6 +48,8 @@ def read_trackers(files: Files, draft: Draft) -> None:
     """Read those of the files that are a tracker's."""
     for file in files.get(HISTORY, ()):
         read_history(file, draft)
+    for file in files.get(tensorboard.EVENTS, ()):
+        tensorboard.read_events(file, draft)
     for file in files.get(BY_NAME, ()):
         read_by_name(file, draft)
 
@@ -74,38 +79,12 @@ def _rows(file: LogFile, draft: Draft) -> Iterator[tuple[str, Mapping[str, objec
     if file.suffix == ".jsonl":
         yield from json_lines(file, draft.damage, draft.done)
         return
-    number = 1 if file.suffix == ".csv" else 0
-    unit = "line" if file.suffix == ".csv" else "row"
-    try:
-        for batch in _batches(file, draft):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"{file.name} {unit} {number}", row
-    except (pa.ArrowException, OSError, ValueError) as error:
-        what = "cannot be read to its end; what comes after is left out"
-        draft.damage.add(what, f"{file.name} after {unit} {number}", (str(error).splitlines() or ["damaged"])[0])
-
-
-def _batches(file: LogFile, draft: Draft) -> Iterator[pa.RecordBatch]:
-    if file.suffix == ".parquet":
-        yield from pq.ParquetFile(file.path).iter_batches(1024)
-        return
-
-    def wrong(row: arrow_csv.InvalidRow) -> str:
-        what = "a line has another number of fields than the header, and is left out"
-        draft.damage.add(what, file.name, row.actual_columns, f"{row.expected_columns}")
-        return "skip"
-
-    with file.open() as stream:
-        yield from arrow_csv.open_csv(
-            stream,
-            arrow_csv.ReadOptions(use_threads=False, block_size=1 << 24),
-            arrow_csv.ParseOptions(invalid_row_handler=wrong),
-        )
-
-
-def _parquet_names(file: LogFile) -> list[str]:
-    try:
-        return pq.read_schema(file.path).names
-    except (pa.ArrowException, OSError, ValueError):
-        return []
+    for piece in pieces(file, draft):
+        known = {name: numbers(array) for name, array in piece.columns.items() if not pa.types.is_nested(array.type)}
+        usable = {name: (values, ~(absent | malformed)) for name, (values, absent, malformed) in known.items()}
+        count = len(next(iter(piece.columns.values())))
+        for index in range(count):
+            yield (
+                piece.place(index),
+                {name: float(values[index]) for name, (values, there) in usable.items() if there[index]},
+            )

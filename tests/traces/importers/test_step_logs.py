@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_verl_console_is_the_same_log(tmp_path):
 
 
 def test_openrlhf_prints_and_tracks(tmp_path):
-    """Synchronous, the step is the sum of its phases; asynchronous, generation overlaps and is no part of it."""
+    """Synchronous, the step is the sum of its phases; asynchronous, it waited for what they do not fill: 10 - 4 - 1."""
     row = {"timing/step_total": 10.0, "timing/generation": 5.0, "timing/ppo_train": 4.0, "timing/broadcast": 1.0}
     (tmp_path / "sync.log").write_text(f"I Global step 3: {row}\n")
     log = read_log(tmp_path / "sync.log")
@@ -78,7 +79,7 @@ def test_openrlhf_prints_and_tracks(tmp_path):
     tracked = {"_step": 9, "train/global_step": 3} | {f"train/{name}": value for name, value in row.items()}
     log = read_log(jsonl(tmp_path / "history.jsonl", [tracked | {"train/timing/generation": 9.0}]))
     assert (log.framework, column(log, "step")) == ("openrlhf", [3])
-    assert (column(log, "generate_s"), column(log, "train_s")) == ([None], [4.0])
+    assert (column(log, "generate_s"), column(log, "train_s")) == ([5.0], [4.0])
 
 
 def test_slime_joins_what_it_prints_of_a_step(tmp_path):
@@ -134,6 +135,66 @@ def test_histories_of_trackers(tmp_path):
     with pytest.raises(BadInput, match="logs of several"):
         read_log(tmp_path)
     assert read_log(tmp_path, "skyrl").framework == "skyrl"
+
+
+def test_validation_after_the_step(tmp_path):
+    """verl's newer trainer validates after the step's own time, as SkyRL does; its older one within it."""
+    within = VERL | {"timing_s/testing": 0.5}
+    after = VERL | {"timing_s/testing": 9.0}
+    for row, end_s in ((within, 20.0), (after, 29.0)):
+        assert column(read_log(jsonl(tmp_path / "run.jsonl", [{"step": 1, "data": row}])), "ended_s") == [end_s]
+    row = {"trainer/global_step": 1, "timing/step": 5.0, "timing/eval": 2.0, "timing/sync_weights": 1.0}
+    log = read_log(jsonl(tmp_path / "history.jsonl", [row]))
+    assert (log.framework, column(log, "ended_s"), column(log, "validation_s")) == ("skyrl", [7.0], [2.0])
+
+
+def test_areal_sequences_are_prompt_and_response(tmp_path):
+    row = {"_step": 1, "timeperf/rollout": 3.0, "ppo_actor/seq_len/avg": 50.0, "ppo_actor/prompt_len/avg": 20.0}
+    log = read_log(jsonl(tmp_path / "history.jsonl", [row]))
+    assert (log.framework, column(log, "response_tokens_mean"), column(log, "prompt_tokens_mean")) == (
+        "areal", [30.0], [20.0],
+    )  # fmt: skip
+
+
+def event(step: int, tag: str, value: float, wall_s: float) -> bytes:
+    """A record of TensorBoard, packed by hand; checksums are not looked at."""
+    name = tag.encode()
+    entry = b"\x0a" + bytes([len(name)]) + name + b"\x15" + struct.pack("<f", value)
+    summary = b"\x0a" + bytes([len(entry)]) + entry
+    data = b"\x09" + struct.pack("<d", wall_s) + b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
+    return struct.pack("<Q", len(data)) + b"1234" + data + b"5678"
+
+
+def test_tensorboard_events(tmp_path):
+    """Whose tags they are is found out; a record that is cut off ends the file, counted."""
+    tags = (("train/timing/step_total", 8.0), ("train/timing/generation", 4.0))
+    records = [event(step, tag, value, 100.0 + 10 * step) for step in (1, 2) for tag, value in tags]
+    file = tmp_path / "events.out.tfevents.1.host"
+    file.write_bytes(b"".join(records))
+    log = read_log(tmp_path)
+    assert (log.framework, log.faults) == ("openrlhf", ())
+    assert (column(log, "generate_s"), column(log, "ended_s")) == ([4.0, 4.0], [8.0, 18.0])
+    file.write_bytes(b"".join(records)[:-3])
+    log = read_log(tmp_path)
+    assert column(log, "generate_s") == [4.0, None]
+    assert [fault.message for fault in log.faults] == ["events end within a record; what comes after is left out"]
+
+
+def test_clocks_that_cannot_be(tmp_path):
+    """A clock that goes back, or on by less than the step took, is not used; the steps are laid end to end."""
+    for ends_s in ((20.0, 10.0), (20.0, 21.0)):
+        rows = [{"step": i, "time": time, "time/step": 5.0} for i, time in enumerate(ends_s)]
+        log = read_log(jsonl(tmp_path / "metrics.jsonl", rows))
+        assert column(log, "ended_s") == [5.0, 10.0]
+        assert len(log.faults) == 1
+        assert "clock" in log.faults[0].message
+
+
+def test_a_clock_without_step_times(tmp_path):
+    """How long the first step took is not known, and no step of 0 s is made of it."""
+    rows = [{"_step": i, "_timestamp": 100.0 + 10 * i, "timeperf/rollout": 3.0} for i in range(3)]
+    numbers = step_kpis(read_log(jsonl(tmp_path / "history.jsonl", rows)).tables)
+    assert (numbers.step_s.n, numbers.step_s.mean, numbers.span_s) == (2, 10.0, 20.0)
 
 
 def test_a_folder_without_a_log_says_what_was_looked_for(tmp_path):
