@@ -30,6 +30,7 @@ from rollsim.traces.errors import BadInput, Fault
 # Where a server does not tell them and the user does not say: as many as a client can follow, and vLLM's default.
 SEQS, BATCHED_TOKENS, BLOCK = 32, 2_048, 16
 _WARM_UP_TOKENS = 32
+_LOOKS, _LOOKED_EVERY_S = 20, 0.5
 # Responses that are over too soon come all at once.
 _SHORTEST_SPAN = 1_024
 
@@ -163,10 +164,7 @@ async def _speed(client: ServerClient, limits: EngineLimits, seed: str) -> Speed
 
 async def _facts(client: ServerClient, stated: dict[str, Any]) -> dict[str, Any]:
     """What the server tells of itself, and what the user says of it; the rest is assumed, and said to be."""
-    entry, version, text = await client.model(), await client.version(), await client.metrics()
-    seen = (read_metrics(text) if text else None) or ServerMetrics()
-    if seen.running or seen.waiting:
-        raise EngineFailed(f"{client.root} has other requests under way: they would be measured too")
+    entry, version, seen = await client.model(), await client.version(), await _idle(client)
     root = Path(str(entry.get("root") or ""))
     file = stated.get("model_config") or (root / "config.json" if (root / "config.json").is_file() else None)
     shape = {"name": root.name or str(entry["id"]), "layers": None} if file is None else model_shape(Path(file))
@@ -201,6 +199,17 @@ async def _facts(client: ServerClient, stated: dict[str, Any]) -> dict[str, Any]
         "limits": asdict(limits),
         "assumed": sorted(name for name, value in known.items() if value is None),
     }
+
+
+async def _idle(client: ServerClient) -> ServerMetrics:
+    """Metrics of a server that has nothing to do; it may need a moment after another client has gone."""
+    for _ in range(_LOOKS):
+        text = await client.metrics()
+        seen = (read_metrics(text) if text else None) or ServerMetrics()
+        if not seen.running and not seen.waiting:
+            return seen
+        await asyncio.sleep(_LOOKED_EVERY_S)
+    raise EngineFailed(f"{client.root} has other requests under way: they would be measured too")
 
 
 def _device(stated: dict[str, Any]) -> dict[str, Any]:

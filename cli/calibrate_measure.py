@@ -63,7 +63,7 @@ def measure(
     \b
     rollsim calibrate measure ./Qwen3-1.7B --out measured/qwen3-1.7b
     rollsim replay --recording measured/qwen3-1.7b/recordings/*.json
-    rollsim calibrate measure http://127.0.0.1:8000/v1 --out measured/server --max-num-seqs 256
+    rollsim calibrate measure http://127.0.0.1:8000 --out measured/s
 
     The second command shows that the simulator takes the same steps. The third asks a server that is running, and sees
     what its clients see (extra server): when tokens come, not what a step holds; say its limits, it does not tell.

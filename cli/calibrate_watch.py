@@ -32,7 +32,7 @@ def watch(
     the tolerance: exit code 3. Windows in which the server is idle are passed over.
 
     \b
-    rollsim calibrate watch http://127.0.0.1:8000 --profile ./here.json --minutes 10
+    rollsim calibrate watch http://127.0.0.1:8000 --profile ./here.json
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from rollsim.calibration.engine_faults import EngineFailed
     from rollsim.calibration.watch import watch as run

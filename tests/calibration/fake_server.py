@@ -82,75 +82,73 @@ class FakeServer:
         return "\n".join([*(f"vllm:{name}{labels} {value}" for name, value in rows.items()), told, ""])
 
 
-def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class Handler(BaseHTTPRequestHandler):
+    fake: FakeServer
+    protocol_version = "HTTP/1.1"
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def log_message(self, *_: object) -> None:
+        pass
 
-        def answer(self, code: int, body: str, kind: str = "application/json") -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body.encode())))
-            self.end_headers()
-            self.wfile.write(body.encode())
+    def answer(self, code: int, body: str, kind: str = "application/json") -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
 
-        def do_GET(self) -> None:
-            if self.path == "/v1/models" and server.fault != "other program":
-                entry = {"id": "tiny", "owned_by": server.owner, "root": "/models/tiny", "max_model_len": 512}
-                self.answer(200, json.dumps({"data": [entry]}))
-            elif self.path == "/version" and server.owner == "vllm":
-                self.answer(200, json.dumps({"version": "0.32.0"}))
-            elif self.path == "/metrics" and server.has_metrics:
-                self.answer(200, server.metrics(), "text/plain")
-            else:
-                self.answer(404, "not here")
+    def do_GET(self) -> None:
+        if self.path == "/v1/models" and self.fake.fault != "other program":
+            entry = {"id": "tiny", "owned_by": self.fake.owner, "root": "/models/tiny", "max_model_len": 256}
+            self.answer(200, json.dumps({"data": [entry]}))
+        elif self.path == "/version" and self.fake.owner == "vllm":
+            self.answer(200, json.dumps({"version": "0.32.0"}))
+        elif self.path == "/metrics" and self.fake.has_metrics:
+            self.answer(200, self.fake.metrics(), "text/plain")
+        else:
+            self.answer(404, "not here")
 
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            server.completions += 1
-            fault = server.fault if server.completions > server.fault_after else ""
-            if not server.token_ids:
-                self.answer(400, '{"error": "prompt must be text"}')
-            elif fault == "500":
-                self.answer(500, '{"error": "out of memory"}')
-            elif fault == "stalls":
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.fake.completions += 1
+        fault = self.fake.fault if self.fake.completions > self.fake.fault_after else ""
+        if not self.fake.token_ids:
+            self.answer(400, '{"error": "prompt must be text"}')
+        elif fault == "500":
+            self.answer(500, '{"error": "out of memory"}')
+        elif fault == "stalls":
+            time.sleep(3)
+        else:
+            self.stream(Asked(len(asked["prompt"]), asked["max_tokens"]), fault)
+
+    def stream(self, one: Asked, fault: str) -> None:
+        with self.fake.lock:
+            self.fake.waiting.append(one)
+            self.fake.lock.notify()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        made = 0
+        while made < one.output:
+            made = one.pieces.get()
+            if fault == "breaks off" and made > 1:
+                self.connection.close()
+                return
+            if fault == "stalls in the middle" and made > 1:
                 time.sleep(3)
-            else:
-                self.stream(Asked(len(asked["prompt"]), asked["max_tokens"]), fault)
+                return
+            text = "not json" if fault == "no JSON" else json.dumps(self.piece(one, made))
+            self.wfile.write(f"data: {text}\n\n".encode())
+            if fault == "stops early" and made > 1:
+                break
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
 
-        def stream(self, one: Asked, fault: str) -> None:
-            with server.lock:
-                server.waiting.append(one)
-                server.lock.notify()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Connection", "close")
-            self.end_headers()
-            made = 0
-            while made < one.output:
-                made = one.pieces.get()
-                if fault == "breaks off" and made > 1:
-                    self.connection.close()
-                    return
-                if fault == "stalls in the middle" and made > 1:
-                    time.sleep(3)
-                    return
-                text = "not json" if fault == "no JSON" else json.dumps(self.piece(one, made))
-                self.wfile.write(f"data: {text}\n\n".encode())
-                if fault == "stops early" and made > 1:
-                    break
-            self.wfile.write(b"data: [DONE]\n\n")
-            self.close_connection = True
-
-        @staticmethod
-        def piece(one: Asked, made: int) -> dict[str, Any]:
-            reason = "length" if made == one.output else None
-            usage = {"prompt_tokens": one.prompt, "completion_tokens": made}
-            return {"choices": [{"text": "", "finish_reason": reason}], "usage": usage}
-
-    return Handler
+    @staticmethod
+    def piece(one: Asked, made: int) -> dict[str, Any]:
+        reason = "length" if made == one.output else None
+        usage = {"prompt_tokens": one.prompt, "completion_tokens": made}
+        return {"choices": [{"text": "", "finish_reason": reason}], "usage": usage}
 
 
 class _Quiet(ThreadingHTTPServer):
@@ -165,7 +163,7 @@ class _Quiet(ThreadingHTTPServer):
 def serving(**settings: Any) -> Iterator[FakeServer]:
     """Run one on a free port."""
     fake = FakeServer(**settings)
-    http = _Quiet(("127.0.0.1", 0), _handler(fake))
+    http = _Quiet(("127.0.0.1", 0), type("Handler", (Handler,), {"fake": fake}))
     fake.url = f"http://127.0.0.1:{http.server_port}"
     threads = [threading.Thread(target=run, daemon=True) for run in (http.serve_forever, fake.steps)]
     for thread in threads:

@@ -6,11 +6,10 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
-pytest.importorskip("httpx", reason="the extra server is not installed")
 
 from rollsim.calibration.drift import DECIDING, Expected, Window, drift
 from rollsim.calibration.engine_faults import EngineFailed
@@ -136,7 +135,7 @@ def test_held_out_batches_are_predicted_and_steps_are_said_not_to_be_seen(rollsi
 
 
 def test_a_second_call_goes_on(folder, tmp_path):
-    with serving() as fake:
+    with serving(scale=0.1) as fake:
         first = measure_server(fake.url, tmp_path / "m", minutes=0.001, stated={"max_num_seqs": 2})
         again = measure_server(fake.url, tmp_path / "m", minutes=0.01, stated={"max_num_seqs": 2})
     before, after = ({row["name"]: row["wall_s"] for row in document["batches"]} for document in (first, again))
@@ -172,7 +171,7 @@ def test_a_server_that_fails_is_told_and_what_was_measured_is_kept(rollsim, tmp_
         "--patience-s",
         0.5,
     )
-    with serving(fault=fault, fault_after=12) as fake:
+    with serving(fault=fault, fault_after=12, scale=0.1) as fake:
         ended, _, err = rollsim(*words, fake.url)
         assert ended == code
         assert said in err
@@ -210,7 +209,7 @@ def test_a_server_that_takes_no_token_ids_is_no_server_to_measure(rollsim, tmp_p
 
 
 def test_a_server_without_metrics_is_measured_and_its_limits_assumed(rollsim, tmp_path):
-    with serving(has_metrics=False, owner="somebody") as fake:
+    with serving(has_metrics=False, owner="somebody", scale=0.1) as fake:
         document = measure_server(fake.url, tmp_path / "m", minutes=0.001, stated={"max_num_seqs": 2})
         assert document["assumed"] == ["block_size", "max_num_batched_tokens", "num_blocks"]
         assert pq.read_table(tmp_path / "m" / "gauges.parquet").num_rows == 0
@@ -221,7 +220,7 @@ def test_a_server_without_metrics_is_measured_and_its_limits_assumed(rollsim, tm
 
 
 def test_what_a_profile_needs_and_no_server_tells_is_named(rollsim, tmp_path):
-    with serving() as fake:
+    with serving(scale=0.1) as fake:
         measure_server(fake.url, tmp_path / "m", minutes=0.001, stated={"max_num_seqs": 2})
     code, _, err = rollsim("calibrate", "fit", tmp_path / "m", "--out", tmp_path / "p.json")
     assert code == 2
@@ -231,7 +230,6 @@ def test_what_a_profile_needs_and_no_server_tells_is_named(rollsim, tmp_path):
 
 def load(fake, stop: threading.Event) -> None:
     """Keep a server busy: four clients, one request after the other."""
-    import httpx
 
     def ask() -> None:
         with httpx.Client(trust_env=False) as client:

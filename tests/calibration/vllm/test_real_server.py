@@ -9,9 +9,8 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
-
-httpx = pytest.importorskip("httpx", reason="the extra server is not installed")
 
 from rollsim.calibration.measured import fit, open_measurement
 from rollsim.cli.app import main
