@@ -53,7 +53,8 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
     },
     "checkpoint_s": {
         "verl": "timing_s/save_checkpoint", "areal": "timeperf/save + timeperf/checkpoint_for_recover",
-        "slime": "perf/save_model_time", "skyrl": "timing/save_checkpoints + timing/save_hf_model",
+        "slime": "perf/save_model_time", "prime-rl": "time/save_ckpt",
+        "skyrl": "timing/save_checkpoints + timing/save_hf_model",
     },
     "validation_s": {"verl": "timing_s/testing", "areal": "timeperf/eval", "skyrl": "timing/eval"},
     "response_tokens_mean": {
@@ -104,12 +105,13 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
     },
     "sequence_tokens_mean": {"areal": "ppo_actor/seq_len"},
     "trajectories": {"openrlhf": "rollout/num_samples"},
-    "total_tokens": {"verl": "perf/total_num_tokens"},
+    "total_tokens": {"verl": "perf/total_num_tokens", "nemo-rl": "train/total_num_tokens"},
     "step_tokens_per_gpu_s": {
         "verl": "perf/throughput", "nemo-rl": "performance/tokens_per_sec_per_gpu",
-        "prime-rl": "perf/throughput_per_gpu",
     },
-    "train_tokens_per_gpu_s": {"skyrl": "trainer/tokens_per_second_per_gpu"},
+    "train_tokens_per_gpu_s": {
+        "prime-rl": "perf/throughput_per_gpu", "skyrl": "trainer/tokens_per_second_per_gpu",
+    },
     "rollout_tokens_per_gpu_s": {
         "slime": "perf/tokens_per_gpu_per_sec", "nemo-rl": "performance/generation_tokens_per_sec_per_gpu",
     },
