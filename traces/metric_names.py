@@ -9,7 +9,7 @@ the rest. Names are those of verl 0.9.1, AReaL 4aef98d, slime 624b824, OpenRLHF 
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 FRAMEWORKS = ("verl", "areal", "slime", "openrlhf", "nemo-rl", "prime-rl", "skyrl", "trl")
 
@@ -165,7 +165,8 @@ def meanings(framework: str, values: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def frameworks_of(names: Collection[str]) -> dict[str, int]:
+@lru_cache(maxsize=1024)
+def frameworks_of(names: frozenset[str]) -> dict[str, int]:
     """Count, for each framework, the meanings that the names carry; those without any are left out."""
     present = dict.fromkeys(names, 0.0)
     counts = {framework: len(meanings(framework, present)) for framework in FRAMEWORKS}
@@ -174,7 +175,7 @@ def frameworks_of(names: Collection[str]) -> dict[str, int]:
 
 def likeliest(names: Collection[str]) -> str | None:
     """Return the framework whose names these are; None if there is none, or several fit as well."""
-    counts = frameworks_of(names)
+    counts = frameworks_of(frozenset(names))
     best = max(counts.values(), default=0)
     first = [framework for framework, count in counts.items() if count == best]
     return first[0] if len(first) == 1 else None

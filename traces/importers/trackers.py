@@ -35,7 +35,7 @@ def tracker_kind(file: LogFile, framework: str) -> str | None:
         names = set(schema_names(file))
     elif file.suffix not in (".jsonl", ".json"):
         return None
-    counts = frameworks_of(names)
+    counts = frameworks_of(frozenset(names))
     best = max(counts.values(), default=0)
     if not best or counts.get(framework) != best:
         return None
