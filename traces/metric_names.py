@@ -9,7 +9,7 @@ the rest. Names are those of verl 0.9.1, AReaL 4aef98d, slime 624b824, OpenRLHF 
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 FRAMEWORKS = ("verl", "areal", "slime", "openrlhf", "nemo-rl", "prime-rl", "skyrl", "trl")
 
@@ -53,7 +53,8 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
     },
     "checkpoint_s": {
         "verl": "timing_s/save_checkpoint", "areal": "timeperf/save + timeperf/checkpoint_for_recover",
-        "slime": "perf/save_model_time", "skyrl": "timing/save_checkpoints + timing/save_hf_model",
+        "slime": "perf/save_model_time", "prime-rl": "time/save_ckpt",
+        "skyrl": "timing/save_checkpoints + timing/save_hf_model",
     },
     "validation_s": {"verl": "timing_s/testing", "areal": "timeperf/eval", "skyrl": "timing/eval"},
     "response_tokens_mean": {
@@ -104,12 +105,13 @@ METRIC_NAMES: dict[str, dict[str, str]] = {
     },
     "sequence_tokens_mean": {"areal": "ppo_actor/seq_len"},
     "trajectories": {"openrlhf": "rollout/num_samples"},
-    "total_tokens": {"verl": "perf/total_num_tokens"},
+    "total_tokens": {"verl": "perf/total_num_tokens", "nemo-rl": "train/total_num_tokens"},
     "step_tokens_per_gpu_s": {
         "verl": "perf/throughput", "nemo-rl": "performance/tokens_per_sec_per_gpu",
-        "prime-rl": "perf/throughput_per_gpu",
     },
-    "train_tokens_per_gpu_s": {"skyrl": "trainer/tokens_per_second_per_gpu"},
+    "train_tokens_per_gpu_s": {
+        "prime-rl": "perf/throughput_per_gpu", "skyrl": "trainer/tokens_per_second_per_gpu",
+    },
     "rollout_tokens_per_gpu_s": {
         "slime": "perf/tokens_per_gpu_per_sec", "nemo-rl": "performance/generation_tokens_per_sec_per_gpu",
     },
@@ -163,7 +165,8 @@ def meanings(framework: str, values: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def frameworks_of(names: Collection[str]) -> dict[str, int]:
+@lru_cache(maxsize=1024)
+def frameworks_of(names: frozenset[str]) -> dict[str, int]:
     """Count, for each framework, the meanings that the names carry; those without any are left out."""
     present = dict.fromkeys(names, 0.0)
     counts = {framework: len(meanings(framework, present)) for framework in FRAMEWORKS}
@@ -172,7 +175,7 @@ def frameworks_of(names: Collection[str]) -> dict[str, int]:
 
 def likeliest(names: Collection[str]) -> str | None:
     """Return the framework whose names these are; None if there is none, or several fit as well."""
-    counts = frameworks_of(names)
+    counts = frameworks_of(frozenset(names))
     best = max(counts.values(), default=0)
     first = [framework for framework, count in counts.items() if count == best]
     return first[0] if len(first) == 1 else None

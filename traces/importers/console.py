@@ -13,7 +13,7 @@ _STEP = re.compile(r"(?:^|[\s)\]])step:(\d+) - (?=\S+:)")
 _PAIR = re.compile(
     r"(\S+?):(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf))\)?$", re.IGNORECASE
 )
-_DICT = re.compile(r"(?:^|[\s\]])(Global step|perf|rollout|step) (\d+): (\{.*)$")
+_DICT = re.compile(r"(?:^|[\s\]])(Global step|perf|rollout) (\d+): (\{.*)$")
 _NUMPY = re.compile(r"(?:np|numpy)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST_DICT = 1 << 18
@@ -51,7 +51,10 @@ def read_pairs(file: LogFile, draft: Draft) -> None:
 
 
 def read_dicts(file: LogFile, draft: Draft) -> None:
-    """Read ``Global step 3: {...}``, ``perf 3: {...}``, ``rollout 3: {...}`` and ``step 3: {...}``."""
+    """Read ``Global step 3: {...}``, ``perf 3: {...}`` and ``rollout 3: {...}``.
+
+    slime's ``step 3: {...}`` is an optimizer step; these are counted apart from rollouts, and passed over.
+    """
     for number, line in text_lines(file, draft.damage, draft.done):
         found = _DICT.search(_COLOUR.sub("", line).rstrip())
         if not found:

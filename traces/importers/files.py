@@ -90,6 +90,11 @@ class LogFile:
         text = b"".join(self.head)[:_HEAD].decode("utf-8", "replace")
         return frozenset(_KEY.findall(text)) if text.lstrip()[:1] in ("{", "[") else frozenset()
 
+    def forget(self) -> None:
+        """Let go of its beginning: a log may have very many files."""
+        for name in ("head", "objects", "keys", "header"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def header(self) -> tuple[str, ...]:
         """Column names of a CSV file."""

@@ -108,6 +108,7 @@ def identify(
                 claimed.setdefault(importer.name, {}).setdefault(kind, []).append(file)
                 taken.add(file)
                 break
+        file.forget()
     if len(claimed) > 1:
         names = ", ".join(f"{name} ({next(iter(kinds.values()))[0].name})" for name, kinds in claimed.items())
         raise BadInput(Fault(str(path), given=names, allowed="logs of one; name the source", message="logs of several"))

@@ -32,6 +32,7 @@ IMPORTER = Importer(
     (
         Wish("steps", "step times and metrics", _TRACKER),
         Wish("rollouts", "single trajectories", "on by default in logger.log_dir, unless Gym responses are logged"),
+        Wish("rollouts.output_tokens", "lengths of trajectories", "a NeMo-RL that writes token_loss_mask"),
         Wish("rollouts.t_end_s", "times of trajectories", "no setting writes them"),
         Wish("rollouts.version_start", "versions of the weights", "no setting; train/avg_trajectory_age is a mean"),
         Wish("rollouts.is_truncated", "which were cut at the limit", "no setting; train/truncation_rate is a mean"),

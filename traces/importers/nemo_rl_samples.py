@@ -28,7 +28,7 @@ def read_samples(files: Sequence[LogFile], draft: Draft) -> None:
         found = _STEP.search(file.stem)
         step = int(found[1]) if found else None
         for place, row in json_lines(file, draft.damage, draft.done):
-            fields = Fields(row, place, draft.damage)
+            fields = Fields({name: _only(value) for name, value in row.items()}, place, draft.damage)
             index = fields.count("idx")
             draft.rollouts.add(
                 {
@@ -45,10 +45,16 @@ def read_samples(files: Sequence[LogFile], draft: Draft) -> None:
     draft.derived.append("groups: equal prompts (token ids) within a step")
 
 
+def _only(value: object) -> object:
+    """Take a value out of its list: NeMo-RL writes batches of one."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 def _lengths(fields: Fields, step: int | None, groups: Groups) -> dict[str, object]:
-    total, mask = fields.count("input_lengths"), fields.listed("token_loss_mask")
-    if not mask:
+    mask = fields.row.get("token_loss_mask")
+    if mask is None:
         return {}
+    total, mask = fields.count("input_lengths"), mask if isinstance(mask, list) else [mask]
     if any(value not in (0, 1) for value in mask):
         fields.damage.add("a loss mask with other values than 0 and 1; no lengths", fields.place)
         return {}
@@ -61,11 +67,11 @@ def _lengths(fields: Fields, step: int | None, groups: Groups) -> dict[str, obje
     if rest is not None and rest < 0:
         fields.damage.add("input_lengths is less than prompt and output; no environment tokens", fields.place, total)
         rest = None
-    tokens = fields.listed("token_ids")
+    tokens = fields.row.get("token_ids")
     return {
         "prompt_tokens": prompt,
         "output_tokens": output,
         "env_tokens": rest,
         "num_turns": sum(1 for trained, _ in runs if trained),
-        "group_id": groups.of_prompt(step, str(tokens[:prompt])) if tokens and prompt else None,
+        "group_id": groups.of_prompt(step, str(tokens[:prompt])) if isinstance(tokens, list) and prompt else None,
     }

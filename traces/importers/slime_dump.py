@@ -72,7 +72,9 @@ def _sample(fields: Fields, step: int | None, draft: Draft) -> None:
     if status is None and fields.row.get("status") is not None:
         draft.damage.add("an unknown status, not used", fields.place, fields.row["status"], ", ".join(_STATUS))
     versions = [number for value in fields.listed("weight_versions") if (number := _version(value)) is not None]
-    cached = fields.inner("prefix_cache_info").count("cached_tokens")
+    cache = fields.inner("prefix_cache_info")
+    # It is summed over calls: only of one call is it what the prompt found.
+    cached = cache.count("cached_tokens") if cache.count("total_prompt_tokens") == prompt else None
     index = fields.text("index")
     name = f"{step}/{fields.place if index is None else index}"
     draft.rollouts.add(
@@ -92,7 +94,7 @@ def _sample(fields: Fields, step: int | None, draft: Draft) -> None:
             "version_start": min(versions, default=None),
             "version_end": versions[-1] if versions else None,
             "cached_tokens": cached,
-            "tool_s": fields.seconds("non_generation_time"),
+            "tool_s": fields.seconds("non_generation_time") or None,
             **_traced(fields.inner("trace"), name, draft),
         }
     )

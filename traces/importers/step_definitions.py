@@ -35,10 +35,7 @@ class Meanings:
 
 
 def _verl(read: Meanings) -> None:
-    """Counts and GPUs out of means and throughput; what ``clip_ratio`` means when batches are padded to their longest.
-
-    ``perf/throughput`` is all tokens over step time and GPUs; ``perf/total_num_tokens`` is prompts and responses.
-    """
+    """Phases, counts, validation, and what ``clip_ratio`` means when batches are padded to their longest."""
     columns = read.columns
     if "step_s" not in columns and {"generate_s", "train_s"} <= columns.keys():
         parts = [columns[name] for name in _PHASES if name in columns]
@@ -46,6 +43,25 @@ def _verl(read: Meanings) -> None:
         read.derived.append(
             "step time: the sum of its phases, 99.7 to 100 % of it in logs that have both (315 steps of two runs)"
         )
+    _counts(read)
+    read.derived.append(
+        "lengths of responses hold what tools added: verl counts the attention mask, not generated tokens"
+    )
+    _validation_after(read, always=False)
+    _padded_clips(read)
+    if columns.keys() & {"trainer_idle_share", "rollout_idle_share"}:
+        read.derived.append(
+            "fully asynchronous: times are sums over the local steps of a weight sync; generation is the wait for it"
+        )
+
+
+def _counts(read: Meanings) -> None:
+    """Trajectories, prompt and output tokens and GPUs of a step, out of all its tokens, mean lengths and throughput.
+
+    verl's ``perf/throughput`` and NeMo-RL's ``tokens_per_sec_per_gpu`` are all tokens, prompts and responses, over step
+    time and GPUs. Counts that do not come out whole are not used: then tools added tokens.
+    """
+    columns = read.columns
     total, prompt, response = (
         columns.get(name) for name in ("total_tokens", "prompt_tokens_mean", "response_tokens_mean")
     )
@@ -65,15 +81,6 @@ def _verl(read: Meanings) -> None:
             exact = total / (rate * step_s)
         columns["gpus"] = np.where(np.abs(exact - np.round(exact)) < 0.01 * exact, np.round(exact), np.nan)
         read.derived.append("GPUs: all tokens of a step over its time and tokens per GPU-second")
-    read.derived.append(
-        "lengths of responses hold what tools added: verl counts the attention mask, not generated tokens"
-    )
-    _validation_after(read, always=False)
-    _padded_clips(read)
-    if columns.keys() & {"trainer_idle_share", "rollout_idle_share"}:
-        read.derived.append(
-            "fully asynchronous: times are sums over the local steps of a weight sync; generation is the wait for it"
-        )
 
 
 def _validation_after(read: Meanings, *, always: bool) -> None:
@@ -165,6 +172,7 @@ def _prime_rl(read: Meanings) -> None:
 
 
 def _nemo_rl(read: Meanings) -> None:
+    _counts(read)
     read.derived.append("lengths of responses are generated tokens, without what environments added")
 
 

@@ -29,11 +29,20 @@ class StepLog:
         self.damage = damage
         self.values: dict[int, dict[str, float]] = {}
         self.clock_s: dict[int, float] = {}
+        self.end_s: dict[int, float] = {}
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def add(self, step: object, values: Mapping[str, object], place: str, clock_s: float | None = None) -> None:
+    def add(
+        self,
+        step: object,
+        values: Mapping[str, object],
+        place: str,
+        clock_s: float | None = None,
+        *,
+        is_end: bool = False,
+    ) -> None:
         """Add a record.
 
         Parameters
@@ -45,7 +54,10 @@ class StepLog:
         place
             Where it stands.
         clock_s
-            Time of the record on any clock [s]; that of a step is its latest.
+            Time of the record on any clock [s].
+        is_end
+            Whether it was written when its step ended. A step ends with the latest of these; with the latest record of
+            all if a log has none of them.
         """
         number = _step(step)
         if number is None:
@@ -69,6 +81,8 @@ class StepLog:
             self.damage.add("a step was logged again; the later values are used", place, number, "each step once")
         if clock_s is not None and math.isfinite(clock_s):
             self.clock_s[number] = max(clock_s, self.clock_s.get(number, -math.inf))
+            if is_end:
+                self.end_s[number] = max(clock_s, self.end_s.get(number, -math.inf))
 
     def tables(self, framework: str, zero_s: float | None = None) -> tuple[dict[str, pa.Table], Meanings]:
         """Return ``steps`` and ``metrics``, and what had to be derived for them.
@@ -83,7 +97,8 @@ class StepLog:
         """
         numbers = [number for number in sorted(self.values) if meanings(framework, self.values[number])]
         unused = sorted(set(self.values) - set(numbers))
-        clock = np.array([self.clock_s.get(number, np.nan) for number in numbers])
+        clocks = self.end_s or self.clock_s
+        clock = np.array([clocks.get(number, np.nan) for number in numbers])
         if (backwards := np.flatnonzero(np.diff(clock) < 0)).size:
             place = f"step {numbers[backwards[0] + 1]}"
             what = "the clock went back from one step to the next; clock times are not used"

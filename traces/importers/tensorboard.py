@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.files import LogFile
-from rollsim.traces.metric_names import likeliest
+from rollsim.traces.metric_names import likeliest, meanings
 
 EVENTS = "TensorBoard events"
 _LONGEST = 1 << 26
@@ -34,7 +34,8 @@ def read_events(file: LogFile, draft: Draft) -> None:
     """Read a record an event."""
     for step, wall_s, values in _events(file, draft):
         if values:
-            draft.steps.add(step, values, f"{file.name} at step {step}", wall_s)
+            is_end = "step_s" in meanings(draft.framework, values)
+            draft.steps.add(step, values, f"{file.name} at step {step}", wall_s, is_end=is_end)
     if draft.done:
         draft.done(file.path.stat().st_size)
 

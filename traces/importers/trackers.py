@@ -14,7 +14,7 @@ from rollsim.traces.importers.files import LogFile
 from rollsim.traces.importers.importer import Files
 from rollsim.traces.importers.lines import json_lines, whole_json
 from rollsim.traces.importers.pieces import pieces, schema_names
-from rollsim.traces.metric_names import STEP_NAMES, frameworks_of
+from rollsim.traces.metric_names import STEP_NAMES, frameworks_of, meanings
 from rollsim.traces.request_columns import numbers
 
 HISTORY, BY_NAME = "history", "metrics by name"
@@ -35,7 +35,7 @@ def tracker_kind(file: LogFile, framework: str) -> str | None:
         names = set(schema_names(file))
     elif file.suffix not in (".jsonl", ".json"):
         return None
-    counts = frameworks_of(names)
+    counts = frameworks_of(frozenset(names))
     best = max(counts.values(), default=0)
     if not best or counts.get(framework) != best:
         return None
@@ -56,11 +56,26 @@ def read_trackers(files: Files, draft: Draft) -> None:
 
 def read_history(file: LogFile, draft: Draft) -> None:
     """Read a record a row; the step is the framework's own if it logs it, else the tracker's counter."""
+    without = 0
     for place, row in _rows(file, draft):
         own = (row[name] for name in (*STEP_NAMES.get(draft.framework, ()), *_COUNTERS) if row.get(name) is not None)
         clock = next((row[name] for name in _CLOCKS if isinstance(row.get(name), int | float)), None)
         values = {name: value for name, value in row.items() if name not in _NO_METRICS}
-        draft.steps.add(next(own, None), values, place, float(clock) if isinstance(clock, int | float) else None)
+        step = next(own, None)
+        if step is None and clock is not None:
+            without += 1
+            continue
+        is_end = "step_s" in meanings(draft.framework, numeric(values))
+        draft.steps.add(step, values, place, float(clock) if isinstance(clock, int | float) else None, is_end=is_end)
+    if without:
+        draft.found.append(
+            f"{without:,} records of {file.name} have a time and no step (samples of engines): passed over"
+        )
+
+
+def numeric(values: Mapping[str, object]) -> dict[str, float]:
+    """Return those of the values that are numbers."""
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
 
 def read_by_name(file: LogFile, draft: Draft) -> None:

@@ -23,7 +23,7 @@ PARTS = {
     "slime": {"generate_s", "logprob_s", "train_s", "weight_sync_s", "checkpoint_s"},
     "openrlhf": {"generate_s", "logprob_s", "train_s", "weight_sync_s"},
     "nemo-rl": {"generate_s", "reward_s", "logprob_s", "train_s", "weight_sync_s"},
-    "prime-rl": {"generate_s", "train_s", "weight_sync_s"},
+    "prime-rl": {"generate_s", "train_s", "weight_sync_s", "checkpoint_s"},
     "skyrl": {"generate_s", "logprob_s", "train_s", "weight_sync_s"} | LATE,
     "trl": {"generate_s", "train_s", "weight_sync_s"},
 }
@@ -31,6 +31,7 @@ PARTS = {
 KEPT = dict.fromkeys(FRAMEWORKS, TIMES) | {
     "verl": TIMES | {"gpus", "trained_tokens", "trained_tokens_per_gpu_s"},
     "areal": {"later_s"},
+    "nemo-rl": TIMES | {"gpus", "trained_tokens", "trained_tokens_per_gpu_s"},
 }
 LENGTHS = {
     "verl": {"response_tokens_mean", "response_tokens_min", "response_tokens_max", "prompt_tokens_mean"},

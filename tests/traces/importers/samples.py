@@ -128,8 +128,8 @@ def prime_rl(folder: Path) -> Path:
 def nemo_rl(folder: Path) -> Path:
     """Three samples of a step: two responses to one prompt, one of them in two turns, and another prompt."""
     row = {
-        "content": "x", "rewards": 1.0, "input_lengths": 9, "token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9, 0],
-        "token_loss_mask": [0, 0, 0, 1, 1, 1, 1, 1, 1, 0], "sample_loss_mask": 1.0,
+        "content": ["x"], "rewards": [1.0], "input_lengths": [9], "token_ids": [[1, 2, 3, 4, 5, 6, 7, 8, 9, 0]],
+        "token_loss_mask": [[0, 0, 0, 1, 1, 1, 1, 1, 1, 0]], "sample_loss_mask": [1.0],
     }  # fmt: skip
     turns = row | {"idx": 1, "token_loss_mask": [0, 0, 0, 1, 1, 0, 0, 1, 1, 0], "rewards": 0.0}
     other = row | {"idx": 2, "token_ids": [3, 2, 1, 4, 5, 6, 7, 8, 9, 0]}

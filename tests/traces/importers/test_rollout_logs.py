@@ -190,6 +190,19 @@ def test_vllm_bench_times_of_calls(tmp_path):
     assert numbers.per_output_token_s.mean == pytest.approx((0.15 + 0.1) / 2)
 
 
+def test_a_real_result_of_vllm_bench(repository):
+    """Our KPIs of its requests are the means that vLLM itself wrote beside them."""
+    path = repository / "tests/data/vllm_bench_result.json"
+    log, theirs = read_log(path), json.loads(path.read_text())
+    assert (log.framework, log.faults) == ("vllm-bench", ())
+    ours = kpis(log.tables)
+    assert ours.first_token_s.mean == pytest.approx(theirs["mean_ttft_ms"] / 1e3)
+    assert ours.per_output_token_s.mean == pytest.approx(theirs["mean_tpot_ms"] / 1e3)
+    assert ours.completion_s.mean == pytest.approx(np.mean(theirs["latencies"]))
+    assert (ours.prompt_tokens, ours.output_tokens) == (theirs["total_input_tokens"], theirs["total_output_tokens"])
+    assert ours.makespan_s == pytest.approx(theirs["duration"], abs=0.02)
+
+
 def test_guidellm_requests_by_outcome(tmp_path):
     log = read_log(samples.guidellm(tmp_path))
     names = ("sample_id", "status", "t_submit_s", "t_start_s", "t_first_token_s", "t_end_s", "cached_tokens")

@@ -106,8 +106,35 @@ def test_prime_rl_metrics_have_a_clock(tmp_path):
     log = read_log(jsonl(tmp_path / "metrics.jsonl", rows))
     assert (log.framework, log.faults) == ("prime-rl", ())
     assert column(log, "response_tokens_mean") == [50.0, 60.0]
-    assert column(log, "ended_s") == [8.0, 18.0]
+    assert column(log, "ended_s") == [8.0, 19.0]
     assert column(log, "staleness_max") == [2, None]
+
+
+def test_samples_of_engines_end_no_step(tmp_path):
+    """What was polled after a step has its number, or none; the step ended when its time was written."""
+    rows = [
+        {"step": i, "time": 100.0 + 10 * i + late, **values}
+        for i in (0, 1)
+        for late, values in ((0, {"time/step": 8.0}), (9, {"inference/agg/running": 3.0}))
+    ]
+    log = read_log(
+        jsonl(tmp_path / "metrics.jsonl", [*rows, {"step": None, "time": 130.0, "inference/agg/running": 1.0}])
+    )
+    assert (column(log, "ended_s"), log.faults) == ([8.0, 18.0], ())
+    assert any("1 records" in line for line in log.found)
+
+
+def test_nemo_rl_counts_gpus_and_trajectories(tmp_path):
+    """2 trajectories of 10 + 30 tokens; 80 tokens in 8 s at 2.5 a GPU-second are 4 GPUs. With tools: no count."""
+    row = {
+        "_step": 1, "timing/train/total_step_time": 8.0, "train/total_num_tokens": 80.0,
+        "train/mean_prompt_length": 10.0, "train/mean_gen_tokens_per_sample": 30.0,
+        "performance/tokens_per_sec_per_gpu": 2.5,
+    }  # fmt: skip
+    log = read_log(jsonl(tmp_path / "history.jsonl", [row]))
+    assert [column(log, name) for name in ("gpus", "trajectories", "output_tokens")] == [[4.0], [2], [60]]
+    log = read_log(jsonl(tmp_path / "history.jsonl", [row | {"train/mean_gen_tokens_per_sample": 21.0}]))
+    assert column(log, "trajectories") == [None]
 
 
 def test_trl_reads_the_last_checkpoint(tmp_path):
