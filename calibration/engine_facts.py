@@ -8,14 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rollsim.calibration.vllm_driver import VllmDriver
 from rollsim.simulator.limits import EngineLimits
 
 GIB = 1 << 30
 _GPU_FACTS = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem")
 
 
-def engine_facts(driver: VllmDriver) -> dict[str, Any]:
+def engine_facts(driver: Any) -> dict[str, Any]:
     """Return the part of a measurement's manifest that describes the engine: engine, model, device, clock, limits.
 
     The clock to trust is the process's own time on a CPU with one compute thread, where others may take the core away,
@@ -33,15 +32,19 @@ def engine_facts(driver: VllmDriver) -> dict[str, Any]:
                 "enforce_eager": bool(driver.config.model_config.enforce_eager),
                 "graph_sizes": _graph_sizes(driver.config),
                 "compute_threads": threads,
+                "scheduler": {
+                    "scheduler_reserve_full_isl": bool(driver.config.scheduler_config.scheduler_reserve_full_isl),
+                    "num_lookahead_tokens": int(driver.config.num_lookahead_tokens),
+                },
             },
             "model": _model(driver.config),
-            "device": _cpu() if cpu else _gpu(),
+            "device": cpu_facts() if cpu else gpu_facts(),
             "clock": "cpu" if cpu and threads == 1 else "wall",
             "limits": asdict(limits(driver)),
         }
 
 
-def limits(driver: VllmDriver) -> EngineLimits:
+def limits(driver: Any) -> EngineLimits:
     """Limits as the scheduler has them."""
     scheduler, cache = driver.config.scheduler_config, driver.config.cache_config
     active = scheduler.max_num_active_seqs
@@ -60,32 +63,6 @@ def limits(driver: VllmDriver) -> EngineLimits:
         async_scheduling=bool(scheduler.async_scheduling),
         num_speculative_tokens=int(driver.config.num_speculative_tokens or 0),
     )
-
-
-def recording_config(driver: VllmDriver) -> dict[str, Any]:
-    """The same limits in the words of a recording."""
-    with driver.tap.internals():
-        own = limits(driver)
-        scheduler = driver.config.scheduler_config
-        return {
-            "vllm_version": driver.version,
-            "model": _model(driver.config)["name"],
-            "sampling": f"temperature {driver.temperature:g}",
-            "max_num_seqs": own.max_num_seqs,
-            "max_num_batched_tokens": own.max_num_batched_tokens,
-            "block_size": own.block_size,
-            "num_gpu_blocks": own.num_blocks,
-            "max_model_len": own.max_model_len,
-            "long_prefill_token_threshold": own.long_prefill_token_threshold,
-            "long_prefill_token_threshold_adaptive": own.long_prefill_adaptive,
-            "watermark_blocks": own.watermark_blocks,
-            "prefix_caching": own.prefix_caching,
-            "chunked_prefill": own.chunked_prefill,
-            "policy": own.policy,
-            "async_scheduling": own.async_scheduling,
-            "scheduler_reserve_full_isl": bool(scheduler.scheduler_reserve_full_isl),
-            "num_lookahead_tokens": int(driver.config.num_lookahead_tokens),
-        }
 
 
 def _graph_sizes(config: Any) -> list[int]:
@@ -125,7 +102,8 @@ def _parameters(hf_config: Any) -> int | None:
         return None
 
 
-def _cpu() -> dict[str, Any]:
+def cpu_facts() -> dict[str, Any]:
+    """What this machine says of its processor and memory."""
     names = [
         line.split(":", 1)[1].strip()
         for line in (_text("/proc/cpuinfo") or "").splitlines()
@@ -142,7 +120,8 @@ def _cpu() -> dict[str, Any]:
     }
 
 
-def _gpu() -> dict[str, Any]:
+def gpu_facts() -> dict[str, Any]:
+    """What the first GPU says of itself."""
     cuda = importlib.import_module("torch").cuda
     properties = cuda.get_device_properties(0)
     asked = _gpu_queried()

@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from rollsim.calibration.batch import Batch
 from rollsim.calibration.engine_faults import KINDS, EngineFailed
 
+Backend = Literal["vllm", "torch"]
 _WORKER = "rollsim.calibration.engine_worker"
 _END_S = 10
 _SAID = ("Error", "error:", "Killed", "Exception")
@@ -31,6 +32,8 @@ class EngineProcess:
         Of sampling and prompts.
     log
         File for what the engine prints.
+    backend
+        vLLM, or the decoder in plain torch.
 
     Raises
     ------
@@ -42,7 +45,7 @@ class EngineProcess:
 
     command = (sys.executable, "-m", _WORKER)
 
-    def __init__(self, model: str, options: Mapping[str, Any], seed: int, log: Path) -> None:
+    def __init__(self, model: str, options: Mapping[str, Any], seed: int, log: Path, backend: Backend = "vllm") -> None:
         self._seed = seed
         self._log = log
         with log.open("wb") as stderr:
@@ -57,7 +60,9 @@ class EngineProcess:
                 start_new_session=True,
             )
         try:
-            self.facts: dict[str, Any] = self._ask("open", model=model, options=dict(options), seed=seed)
+            self.facts: dict[str, Any] = self._ask(
+                "open", backend=backend, model=model, options=dict(options), seed=seed
+            )
         except BaseException:
             self.close()
             raise

@@ -12,24 +12,28 @@ from typing import Any
 
 from rollsim.calibration import extra_timings
 from rollsim.calibration.batch import from_document
-from rollsim.calibration.engine_facts import engine_facts, recording_config
 from rollsim.calibration.engine_faults import KINDS, EngineFailed
-from rollsim.calibration.recorder import record
+from rollsim.calibration.recorder import record, recording_config
+from rollsim.calibration.torch_driver import TorchDriver
 from rollsim.calibration.vllm_driver import VllmDriver
+
+BACKENDS: dict[str, Callable[..., extra_timings.Engine]] = {"vllm": VllmDriver, "torch": TorchDriver}
 
 
 class Worker:
     """Does the commands, one engine in its life."""
 
     def __init__(self) -> None:
-        self.driver: VllmDriver | None = None
+        self.driver: extra_timings.Engine | None = None
+        self._facts: dict[str, Any] = {}
 
     def do(self, command: dict[str, Any]) -> Any:
         """Do one command."""
         name = command.pop("do")
         if name == "open":
-            self.driver = VllmDriver(**command)
-            return engine_facts(self.driver)
+            self.driver = BACKENDS[command.pop("backend")](**command)
+            self._facts = self.driver.facts()
+            return self._facts
         if self.driver is None:
             raise EngineFailed("no engine is open")
         if name == "record":
@@ -38,7 +42,8 @@ class Worker:
             gc.collect()
             gc.disable()
             try:
-                return record(batch, self.driver, recording_config(self.driver), command["seed"])
+                config = recording_config(self._facts, self.driver.temperature)
+                return record(batch, self.driver, config, command["seed"])
             finally:
                 gc.enable()
         return extra_timings.TIMINGS[name](self.driver, **command)

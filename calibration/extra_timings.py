@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rollsim.calibration.batch import Batch, Request
-from rollsim.calibration.engine_facts import recording_config
-from rollsim.calibration.recorder import record
-from rollsim.calibration.vllm_driver import VllmDriver
+from rollsim.calibration.recorder import Driver, record, recording_config
 
 # Steps before an engine is touched, so that all requests decode.
 _LEAD = 16
@@ -21,7 +19,30 @@ _PROMPT = 32
 Timing = dict[str, Any]
 
 
-def _decoding(driver: VllmDriver, seqs: int) -> list[Request]:
+class Engine(Driver, Protocol):
+    """A driver that can be touched between two steps."""
+
+    build: str
+    temperature: float
+
+    def preemptions(self, id: str) -> int:
+        """How often a request was preempted so far."""
+        ...
+
+    def pause(self, *, clear_cache: bool) -> None:
+        """Stop between two steps, keeping what runs, and go on."""
+        ...
+
+    def reload_weights(self, model: str) -> None:
+        """Load weights from a folder into the running engine."""
+        ...
+
+    def sleep_and_wake(self) -> None:
+        """Give up memory and take it back."""
+        ...
+
+
+def _decoding(driver: Engine, seqs: int) -> list[Request]:
     """Fill the engine with requests that decode."""
     driver.reset()
     requests = [Request(f"r{i}", _PROMPT, 8 * _LEAD) for i in range(seqs)]
@@ -32,7 +53,7 @@ def _decoding(driver: VllmDriver, seqs: int) -> list[Request]:
     return requests
 
 
-def _prompt(driver: VllmDriver, i: int) -> list[int]:
+def _prompt(driver: Engine, i: int) -> list[int]:
     return [(97 * i + 7 * k) % (driver.vocab - 32) + 16 for k in range(_PROMPT)]
 
 
@@ -42,11 +63,11 @@ def _timed(do: Callable[[], object]) -> float:
     return round(time.perf_counter() - began, 6)
 
 
-def _plain_step_s(driver: VllmDriver) -> float:
+def _plain_step_s(driver: Engine) -> float:
     return round(statistics.median(driver.step().wall_ms for _ in range(5)) / 1e3, 6)
 
 
-def abort_resume(driver: VllmDriver, seqs: int) -> Timing:
+def abort_resume(driver: Engine, seqs: int) -> Timing:
     """Interrupt all requests and send them again with what they had generated."""
     requests = _decoding(driver, seqs)
     plain_s = _plain_step_s(driver)
@@ -74,7 +95,7 @@ def abort_resume(driver: VllmDriver, seqs: int) -> Timing:
     }
 
 
-def weight_reload(driver: VllmDriver, seqs: int, weights: str) -> Timing:
+def weight_reload(driver: Engine, seqs: int, weights: str) -> Timing:
     """Load the model's own weights again between two steps, the KV cache kept."""
     if not Path(weights).is_dir():
         return {"not_timed": "weights are reloaded from a folder, and the model was given by name"}
@@ -91,7 +112,7 @@ def weight_reload(driver: VllmDriver, seqs: int, weights: str) -> Timing:
     }
 
 
-def pause_recompute(driver: VllmDriver, seqs: int) -> Timing:
+def pause_recompute(driver: Engine, seqs: int) -> Timing:
     """Pause between two steps with the cache cleared: every request is prefilled again."""
     _decoding(driver, seqs)
     plain_s = _plain_step_s(driver)
@@ -106,15 +127,15 @@ def pause_recompute(driver: VllmDriver, seqs: int) -> Timing:
     }
 
 
-def sleep_wake(driver: VllmDriver) -> Timing:
+def sleep_wake(driver: Engine) -> Timing:
     """Give up the GPU's memory and take it back."""
     if driver.build == "cpu":
-        return {"not_timed": "vLLM's CPU build accepts sleep and frees nothing"}
+        return {"not_timed": "on a CPU nothing is freed"}
     driver.reset()
     return {"sleep_wake_s": _timed(driver.sleep_and_wake)}
 
 
-def speculation(driver: VllmDriver, seqs: int, output_tokens: int) -> Timing:
+def speculation(driver: Engine, seqs: int, output_tokens: int) -> Timing:
     """A full batch, greedy, on an engine that may speculate; the same is run on one that does not.
 
     At temperature 1 vLLM's CPU build checks drafts a hundred times slower, and random models accept none.
@@ -122,7 +143,7 @@ def speculation(driver: VllmDriver, seqs: int, output_tokens: int) -> Timing:
     driver.temperature = 0.0
     requests = tuple(Request(f"r{i}", _PROMPT, output_tokens) for i in range(seqs))
     batch = Batch("speculation", "full batch", "fit", requests)
-    config = recording_config(driver)
+    config = recording_config(driver.facts(), driver.temperature)
     try:
         record(batch, driver, config, 0)
         run = record(batch, driver, config, 0)

@@ -4,6 +4,7 @@ Needs torch, transformers and safetensors, which come with vLLM; SmolLM2 also ne
 """
 
 import importlib
+import json
 import os
 import tempfile
 import zipfile
@@ -27,6 +28,8 @@ class Shape:
     ----------
     architecture
         As in a config.json's ``model_type``.
+    intermediate, head_dim
+        0: three times the hidden size; the hidden size over the heads.
     """
 
     architecture: str
@@ -35,12 +38,16 @@ class Shape:
     heads: int
     kv_heads: int
     vocab: int
+    intermediate: int = 0
+    head_dim: int = 0
 
 
 # Steps of at least 5 ms on a CPU core, where the engine's own overhead no longer decides; and one for quick tests.
 SHAPES = {
     "qwen3": Shape("qwen3", hidden=512, layers=8, heads=8, kv_heads=4, vocab=8_192),
     "llama": Shape("llama", hidden=256, layers=4, heads=4, kv_heads=2, vocab=2_048),
+    # That of `GPU_MODEL`, with an output embedding of its own.
+    "qwen3-4b": Shape("qwen3", 2_560, 36, 32, 8, 151_936, intermediate=9_728, head_dim=128),
 }
 
 
@@ -74,11 +81,11 @@ def make_random_model(out: Path, shape: str = "qwen3", seed: int = 0, max_positi
     config = transformers.AutoConfig.for_model(
         wanted.architecture,
         hidden_size=wanted.hidden,
-        intermediate_size=3 * wanted.hidden,
+        intermediate_size=wanted.intermediate or 3 * wanted.hidden,
         num_hidden_layers=wanted.layers,
         num_attention_heads=wanted.heads,
         num_key_value_heads=wanted.kv_heads,
-        head_dim=wanted.hidden // wanted.heads,
+        head_dim=wanted.head_dim or wanted.hidden // wanted.heads,
         vocab_size=wanted.vocab,
         max_position_embeddings=max_position,
         tie_word_embeddings=False,
@@ -91,17 +98,42 @@ def make_random_model(out: Path, shape: str = "qwen3", seed: int = 0, max_positi
     return out
 
 
-def default_model(folder: Path) -> str:
+def default_model(folder: Path, backend: str = "vllm") -> str:
     """Return what to measure where no model is said: `GPU_MODEL` on a GPU, else a random qwen3 made in `folder`.
+
+    The torch backend makes random weights itself and needs no hub: it gets the shape of `GPU_MODEL` on a GPU.
 
     Raises
     ------
     BadInput
         torch or transformers is not installed.
     """
-    if _needed("torch").cuda.is_available():
-        return GPU_MODEL
-    return str(make_random_model(folder / "qwen3"))
+    on_gpu = _needed("torch").cuda.is_available()
+    if backend == "torch":
+        return str(write_config(folder, "qwen3-4b" if on_gpu else "qwen3"))
+    return GPU_MODEL if on_gpu else str(make_random_model(folder / "qwen3"))
+
+
+def write_config(folder: Path, shape: str) -> Path:
+    """Write the config.json of a shape of `SHAPES`, and no weights; return the folder of that."""
+    wanted = SHAPES[shape]
+    out = folder / shape
+    out.mkdir(parents=True, exist_ok=True)
+    document = {
+        "model_type": wanted.architecture,
+        "hidden_size": wanted.hidden,
+        "intermediate_size": wanted.intermediate or 3 * wanted.hidden,
+        "num_hidden_layers": wanted.layers,
+        "num_attention_heads": wanted.heads,
+        "num_key_value_heads": wanted.kv_heads,
+        "head_dim": wanted.head_dim or wanted.hidden // wanted.heads,
+        "vocab_size": wanted.vocab,
+        "max_position_embeddings": 40_960,
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+    }
+    (out / "config.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return out
 
 
 def make_smollm2(wheel: Path, out: Path) -> Path:

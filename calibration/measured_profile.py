@@ -105,7 +105,11 @@ def profile_of(
         model=model,
         gpu=parts.Gpu(name=manifest["device"]["name"], memory_gib=manifest["device"]["memory_gib"]),
         parallelism=parts.Parallelism(tp=1, ep=1, lockstep_ranks=1),
-        engine=parts.Engine(name="vllm", timed_version=manifest["engine"]["version"], rules_version=RULES_VERSION),
+        engine=parts.Engine(
+            name=manifest["engine"]["name"],
+            timed_version=manifest["engine"]["version"],
+            rules_version=RULES_VERSION,
+        ),
         scheduling=manifest["engine"]["scheduling"],
         defaults=parts.Defaults(
             max_num_seqs=limits["max_num_seqs"],
@@ -159,7 +163,8 @@ def _rows(batches: list[MeasuredBatch], sizes: tuple[int, ...]) -> tuple[Feature
 
 def _name(manifest: dict[str, Any]) -> str:
     model, device = manifest["model"]["name"].rsplit("/", 1)[-1], manifest["device"]["name"].split(" (")[0]
-    return re.sub(r"[^a-z0-9._]+", "-", f"{model}-{device}-measured".lower()).strip("-.")
+    how = "torch-measured" if manifest["engine"]["name"] == "torch" else "measured"
+    return re.sub(r"[^a-z0-9._]+", "-", f"{model}-{device}-{how}".lower()).strip("-.")
 
 
 def _model(model: dict[str, Any]) -> parts.Model:
@@ -233,8 +238,9 @@ def _fit(fit: StepFit, steps: Features, seconds: np.ndarray, held_out: tuple[Fea
 def _source(measurement: Measurement) -> parts.Source:
     engine = measurement.manifest["engine"]
     manifest = (measurement.path / "manifest.json").read_bytes()
+    plain = ", a plain decoder and no inference engine," if engine["name"] == "torch" else ""
     return parts.Source(
-        name=f"steps of vllm {engine['version']} ({engine['build']}) measured on this machine",
+        name=f"steps of {engine['name']} {engine['version']} ({engine['build']}){plain} measured on this machine",
         license="own measurement",
         file=measurement.path.name,
         sha256=hashlib.sha256(manifest).hexdigest(),

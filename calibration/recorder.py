@@ -11,12 +11,20 @@ from rollsim.calibration.batch import Batch, Request
 from rollsim.calibration.step_tap import TappedStep
 from rollsim.simulator.recording import SYNC_COLUMNS
 
+_LIMITS = (
+    "max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "long_prefill_token_threshold",
+    "watermark_blocks", "prefix_caching", "chunked_prefill", "policy", "async_scheduling",
+)  # fmt: skip
 # Tokens below it are often special ones.
 _FIRST_TOKEN = 16
 
 
 class Driver(Protocol):
-    """What an engine must offer to be recorded."""
+    """What an engine must offer to be recorded; ``facts`` is what a measurement's manifest says of it."""
+
+    def facts(self) -> dict[str, Any]:
+        """Engine, model, device, clock and limits."""
+        ...
 
     @property
     def vocab(self) -> int:
@@ -161,6 +169,20 @@ class _Run:
             counts = {**step.counts, "preempted_total": preempted}
             rows.append([counts[name] for name in SYNC_COLUMNS])
         return rows
+
+
+def recording_config(facts: Mapping[str, Any], temperature: float) -> dict[str, Any]:
+    """Return the limits of an engine in the words of a recording."""
+    limits = dict(facts["limits"])
+    return {
+        f"{facts['engine']['name']}_version": facts["engine"]["version"],
+        "model": facts["model"]["name"],
+        "sampling": f"temperature {temperature:g}",
+        "num_gpu_blocks": limits.pop("num_blocks"),
+        "long_prefill_token_threshold_adaptive": limits.pop("long_prefill_adaptive"),
+        **{name: limits[name] for name in _LIMITS},
+        **facts["engine"].get("scheduler", {}),
+    }
 
 
 def record(batch: Batch, driver: Driver, config: Mapping[str, Any], seed: int) -> dict[str, Any]:

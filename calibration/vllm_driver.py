@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rollsim.calibration.batch import Request
+from rollsim.calibration.engine_facts import engine_facts
 from rollsim.calibration.engine_faults import EngineFailed, EngineUnfit
 from rollsim.calibration.step_tap import StepTap, TappedStep, internals
 
@@ -114,6 +115,10 @@ class VllmDriver:
         engine = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine
         usage = importlib.import_module("vllm.usage.usage_lib").UsageContext
         return engine.from_engine_args(arguments, usage_context=usage.LLM_CLASS)
+
+    def facts(self) -> dict[str, Any]:
+        """What a measurement's manifest says of it."""
+        return engine_facts(self)
 
     @property
     def vocab(self) -> int:

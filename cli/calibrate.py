@@ -56,6 +56,7 @@ def quick(
         ),
     ] = None,
     minutes: Annotated[float, typer.Option(min=0.1, metavar="N", help="Time to measure for.")] = 8.0,
+    backend: calibrate_measure.Engine = "vllm",
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=10.0, metavar="X", help="Largest relative error of a makespan.")
     ] = 0.25,
@@ -74,8 +75,8 @@ def quick(
     from rollsim.calibration.measured import judge, open_measurement
     from rollsim.calibration.validation_report import text
 
-    model = model or default_model(out.with_name(f"{out.name}-model"))
-    calibrate_measure.measured(model, out, minutes, 0, {}, quiet=quiet)
+    model = model or default_model(out.with_name(f"{out.name}-model"), backend)
+    calibrate_measure.measured(model, out, minutes, 0, {}, backend, quiet=quiet)
     measurement = open_measurement(out)
     ready_kernel("recordings", quiet)
     profile = fit_of(measurement)

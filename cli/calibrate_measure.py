@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from rollsim.cli.console import EXIT_DONE, EXIT_WORLD_FAILED, Json, Quiet, emit, note, progress
 from rollsim.traces.errors import BadInput, Fault
 
+Backend = Literal["vllm", "torch"]
+Engine = Annotated[
+    Backend, typer.Option(help="torch: a plain decoder under vLLM's rules, where vLLM is not installed (extra torch).")
+]
 _SERVER_LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
 
 
@@ -52,6 +56,7 @@ def measure(
     patience_s: Annotated[
         float, typer.Option(min=0.1, metavar="S", help="Server: one that says nothing for so long has stalled.")
     ] = 60.0,
+    backend: Engine = "vllm",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,7 +101,7 @@ def measure(
             for name, value in server.items()
         )
     else:
-        document = measured(model, out, minutes, seed, options, quiet=quiet)
+        document = measured(model, out, minutes, seed, options, backend, quiet=quiet)
     note(f"wrote {out}", quiet)
     emit(document, as_json, lambda: [text(document)])
     raise typer.Exit(EXIT_DONE)
@@ -130,14 +135,20 @@ def served(
 
 
 def measured(
-    model: str, out: Path, minutes: float, seed: int, options: dict[str, Any], *, quiet: bool
+    model: str, out: Path, minutes: float, seed: int, options: dict[str, Any], backend: Backend, *, quiet: bool
 ) -> dict[str, Any]:
     """Measure with progress; an engine that fails is told, and ends the command."""
+    from functools import partial
+
+    from rollsim.calibration.engine_process import EngineProcess
     from rollsim.calibration.measure import measure as run
 
+    opened = partial(EngineProcess, backend=backend)
     return _told(
         out,
-        lambda progress: run(model, out, minutes=minutes, seed=seed, options=options, progress=progress),
+        lambda progress: run(
+            model, out, minutes=minutes, seed=seed, options=options, progress=progress, open_engine=opened
+        ),
         quiet=quiet,
     )
 

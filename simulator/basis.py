@@ -37,7 +37,7 @@ def basis(world: World) -> dict[str, Any]:
             "dtype": profile.model.dtype,
             "gpu": profile.gpu.name,
             "tp": profile.parallelism.tp,
-            "engine": f"{profile.engine.name} {profile.engine.rules_version}",
+            "engine": profile.engine.rules,
             "source": profile.source.name,
             "cautions": list(profile.cautions),
         },

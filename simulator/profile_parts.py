@@ -67,11 +67,19 @@ class Parallelism(Part):
 
 
 class Engine(Part):
-    """The engine whose kernels were timed, and the version whose defaults and rules are used."""
+    """The engine whose kernels were timed, and the version of vLLM whose defaults and rules are used.
 
-    name: Literal["vllm"]
+    `torch` is the plain decoder of `rollsim.calibration.torch_decoder`, and no inference engine.
+    """
+
+    name: Literal["vllm", "torch"]
     timed_version: str
     rules_version: str
+
+    @property
+    def rules(self) -> str:
+        """Whose scheduler it is."""
+        return f"vllm {self.rules_version}"
 
 
 class Defaults(Part):

@@ -101,7 +101,7 @@ def _head(profile: Profile) -> list[str]:
             "GPU": f"{profile.gpu.name}, {profile.gpu.memory_gib} GiB; tp {ranks.tp}, ep {ranks.ep}, "
             f"{ranks.lockstep_ranks} lockstep rank(s)",
             "engine": f"{profile.engine.name}: kernels of {profile.engine.timed_version}, rules of "
-            f"{profile.engine.rules_version}, {profile.scheduling}hronous scheduling",
+            f"{profile.engine.rules}, {profile.scheduling}hronous scheduling",
             "limits": f"max_num_seqs {defaults.max_num_seqs}, max_num_batched_tokens {defaults.max_num_batched_tokens} "
             f"(server {defaults.server_max_num_batched_tokens}), block_size {defaults.block_size}, "
             f"max_model_len {defaults.max_model_len}, CUDA graphs up to {graphs} tokens",

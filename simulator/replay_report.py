@@ -34,7 +34,7 @@ def _inputs(document: dict[str, Any]) -> list[str]:
         "trace": f"{trace['path']}: {plural(trace['requests'], 'request')}{groups}, {arrivals}; "
         f"{si(trace['prompt_tokens'])} prompt and {si(trace['output_tokens'])} output tokens",
         "engine": f"{engine['replicas']} x {profile['model']} {profile['dtype']} on {profile['gpu']}, tp "
-        f"{profile['tp']} ({plural(engine['gpus'], 'GPU')}); rules of {engine['name']} {engine['rules_version']}",
+        f"{profile['tp']} ({plural(engine['gpus'], 'GPU')}); rules of {engine['rules']}",
         "limits": ", ".join(_limits(limits)),
         "KV": f"{limits['num_blocks']:,} blocks = {si(kv_tokens)} tokens per replica; {engine['kv_how']}",
     }

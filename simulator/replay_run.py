@@ -189,7 +189,7 @@ def _document(prepared: Prepared, result: Replayed, scaled: dict[float, float]) 
         },
         "engine": {
             "name": profile.engine.name,
-            "rules_version": profile.engine.rules_version,
+            "rules": profile.engine.rules,
             "replicas": options.replicas,
             "gpus": options.replicas * profile.parallelism.gpus,
             "limits": asdict(prepared.engine.limits),
