@@ -18,6 +18,10 @@ in a `server_measurement` (`server_metrics`: what it tells of itself, `model_sha
 `measured` opens, fits and judges measurements of both kinds; `watch` looks on, and `drift` says when a profile no
 longer holds.
 
+Where vLLM is not installed, a `torch_driver` runs a `torch_decoder` under the simulator's own scheduler. `train_timing`
+and `transfer_timing` time what a device costs besides (`train_fit`, `transfer_fit`; `device_report`: their text), and a
+`device_session` does all of it.
+
 From a training log, `logged_steps` and the `logged_lengths` of their batches are simulated in a `logged_world`;
 `log_fit` fits factors to them (`log_report`: its text) and `log_profile` puts these on a profile.
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rollsim.simulator.facts import gpus
 from rollsim.simulator.limits import EngineLimits
 
 GIB = 1 << 30
@@ -127,7 +128,9 @@ def gpu_facts() -> dict[str, Any]:
     asked = _gpu_queried()
     return {
         "kind": "gpu",
-        "name": str(properties.name),
+        "name": next(
+            (gpu.name for gpu in gpus().values() if gpu.runtime_name == properties.name), str(properties.name)
+        ),
         "memory_gib": math.floor(properties.total_memory / GIB * 10) / 10,
         "driver": asked.pop("driver_version", ""),
         "clocks": ", ".join(f"{name} {value}" for name, value in asked.items()),

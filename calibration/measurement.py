@@ -42,7 +42,7 @@ class Measurement:
         self.manifest: dict[str, Any] = {}
         manifest = path / "manifest.json"
         if manifest.is_file():
-            self.manifest = _read(manifest)
+            self.manifest = read_json(manifest)
             if self.manifest.get("format") != FORMAT:
                 raise BadInput(Fault(str(manifest), "format", self.manifest.get("format"), FORMAT))
             if self.manifest.get("schema_version") != SCHEMA_VERSION:
@@ -88,7 +88,7 @@ class Measurement:
 
     def save(self) -> None:
         """Write the manifest."""
-        _write(self.path / "manifest.json", self.manifest)
+        write_json(self.path / "manifest.json", self.manifest)
 
     def repeats(self, name: str) -> int:
         """How often a batch was run."""
@@ -98,7 +98,7 @@ class Measurement:
     def recording(self, name: str) -> dict[str, Any] | None:
         """Return the recording of a batch, if it was run."""
         file = self._file(name)
-        return _read(file) if file.is_file() else None
+        return read_json(file) if file.is_file() else None
 
     def _file(self, name: str) -> Path:
         return self.path / "recordings" / f"{name}.json"
@@ -128,7 +128,7 @@ class Measurement:
 
     def keep(self, name: str, recording: Mapping[str, Any]) -> None:
         """Write the recording of a batch over an older one."""
-        _write(self._file(name), recording)
+        write_json(self._file(name), recording)
 
     def recordings(self) -> dict[str, dict[str, Any]]:
         """Recordings of all batches that were run, in the order of the plan."""
@@ -166,7 +166,14 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> int |
     return next((k for k in range(steps) if any(one[key][k] != other[key][k] for key in per_step)), steps)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    BadInput
+        It cannot be read, or is no JSON object.
+    """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -177,7 +184,7 @@ def _read(file: Path) -> dict[str, Any]:
     return document
 
 
-def _write(file: Path, document: Mapping[str, Any]) -> None:
+def write_json(file: Path, document: Mapping[str, Any]) -> None:
     """Write whole or not at all, also when the disk is full or the power goes."""
     beside = file.with_name(f".{file.name}.partial")
     try:

@@ -7,8 +7,9 @@ weights are made for all tokens together, attention by request, of decoding requ
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def import_torch() -> Any:
         It is not installed.
     """
     try:
+        importlib.import_module("torch.utils.checkpoint")
         return importlib.import_module("torch")
     except ImportError as error:
         raise EngineUnfit(f"torch cannot be imported ({error}); install the extra torch of rollsim") from error
@@ -193,10 +195,32 @@ class TorchDecoder:
             plan = _Plan(torch, chunks, self._size, self.device)
             x = self.weights["model.embed_tokens.weight"][plan.ids]
             for i in range(self.shape.layers):
-                x = self._layer(x, i, plan)
-            last = self._norm(x[plan.last], "model.norm.weight")
-            head = "model.embed_tokens.weight" if self.shape.tied else "lm_head.weight"
-            return torch.nn.functional.linear(last, self.weights[head])
+                x = self._layer(x, i, partial(self._paged, i=i, plan=plan))
+            return torch.nn.functional.linear(self._norm(x[plan.last], "model.norm.weight"), self.head)
+
+    @property
+    def head(self) -> Any:
+        """Weights that make logits, [vocab, hidden]."""
+        return self.weights["model.embed_tokens.weight" if self.shape.tied else "lm_head.weight"]
+
+    def packed(self, ids: Any, lengths: Sequence[int], *, recompute: bool) -> Any:
+        """Hidden states after the last norm, [tokens, hidden], of whole sequences that lie after one another.
+
+        Parameters
+        ----------
+        ids : tensor [tokens]
+        lengths
+            Of the sequences; they add up to the tokens.
+        recompute
+            Keep only what enters a layer, for the backward pass.
+        """
+        torch = self._torch
+        positions = torch.cat([torch.arange(length, device=self.device) for length in lengths])
+        x = self.weights["model.embed_tokens.weight"][ids]
+        for i in range(self.shape.layers):
+            layer = partial(self._layer, i=i, attend=partial(self._causal, positions=positions, lengths=lengths))
+            x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False) if recompute else layer(x)
+        return self._norm(x, "model.norm.weight")
 
     def _norm(self, x: Any, name: str) -> Any:
         wide = x.float()
@@ -207,15 +231,15 @@ class TorchDecoder:
         weights = self.weights
         return self._torch.nn.functional.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
 
-    def _layer(self, x: Any, i: int, plan: "_Plan") -> Any:
+    def _layer(self, x: Any, i: int, attend: Callable[..., Any]) -> Any:
         name = f"model.layers.{i}"
         normed = self._norm(x, f"{name}.input_layernorm.weight")
-        x = x + self._attention(normed, i, f"{name}.self_attn", plan)
+        x = x + attend(normed, name=f"{name}.self_attn")
         normed = self._norm(x, f"{name}.post_attention_layernorm.weight")
         gate = self._torch.nn.functional.silu(self._linear(normed, f"{name}.mlp.gate_proj"))
         return x + self._linear(gate * self._linear(normed, f"{name}.mlp.up_proj"), f"{name}.mlp.down_proj")
 
-    def project(self, x: Any, name: str, positions: Any) -> tuple[Any, Any, Any]:
+    def _project(self, x: Any, name: str, positions: Any) -> tuple[Any, Any, Any]:
         """Queries, keys and values of tokens at positions, [tokens, heads, head_dim] each, turned to where they are."""
         shape, parts = self.shape, []
         for part, heads in (("q", shape.heads), ("k", shape.kv_heads), ("v", shape.kv_heads)):
@@ -230,9 +254,15 @@ class TorchDecoder:
             parts.append(y)
         return parts[0], parts[1], parts[2]
 
-    def _attention(self, x: Any, i: int, name: str, plan: "_Plan") -> Any:
+    def _causal(self, x: Any, name: str, positions: Any, lengths: Sequence[int]) -> Any:
+        attend = self._torch.nn.functional.scaled_dot_product_attention
+        parts = [part.transpose(0, 1)[None].split(list(lengths), 2) for part in self._project(x, name, positions)]
+        out = [attend(q, k, v, is_causal=True, enable_gqa=True) for q, k, v in zip(*parts, strict=True)]
+        return self._linear(self._torch.cat(out, 2)[0].transpose(0, 1).flatten(-2), f"{name}.o_proj")
+
+    def _paged(self, x: Any, name: str, i: int, plan: "_Plan") -> Any:
         torch, cache = self._torch, self._cache[i]
-        queries, keys, values = self.project(x, name, plan.positions)
+        queries, keys, values = self._project(x, name, plan.positions)
         cache[0, plan.slots], cache[1, plan.slots] = keys, values
         out = torch.empty_like(queries)
         attend = torch.nn.functional.scaled_dot_product_attention

@@ -10,7 +10,8 @@ split       `rollsim split`: how to share the GPUs between rollout and training.
 laws        `rollsim laws`: length laws that ship with the package.
 profiles    `rollsim profiles`: the cost models that ship with the package.
 calibrate   `rollsim calibrate`: a real engine on this machine, or the log of a training run: `calibrate_measure` runs
-            and times one, `calibrate_fit` makes a profile of either, `calibrate_watch` looks whether it still holds.
+            and times one, `calibrate_fit` makes a profile of either, `calibrate_watch` looks whether it still holds,
+            `calibrate_device` times train steps and transfers.
 import_log  `rollsim import`: the log of a framework as the tables of a run.
 export_run  `rollsim export`: a run in a format of somebody else.
 show        `rollsim show`: a run folder as text.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rollsim.cli import calibrate_fit, calibrate_measure, calibrate_watch
+from rollsim.cli import calibrate_device, calibrate_fit, calibrate_measure, calibrate_watch
 from rollsim.cli.console import EXIT_DONE, EXIT_OUTSIDE_TOLERANCE, Json, Quiet, emit, note, ready_kernel
 
 app = typer.Typer(no_args_is_help=True, help="Measure a real engine, fit a profile to it, and say how wrong it is.")
@@ -13,6 +13,9 @@ app.command("measure")(calibrate_measure.measure)
 
 app.command("fit")(calibrate_fit.fit)
 app.command("watch")(calibrate_watch.watch)
+app.command("train")(calibrate_device.train)
+app.command("sync")(calibrate_device.sync)
+app.command("gpu")(calibrate_device.gpu)
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="What `rollsim calibrate measure` wrote.")]
 

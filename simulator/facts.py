@@ -66,12 +66,14 @@ class GpuDefaults(BaseModel):
 class GpuFacts(BaseModel):
     """A GPU: total memory as the runtime reports it, peak rates, and what vLLM chooses on it by default.
 
-    `flops` [FLOP/s] are those of dense matrix products, by the precision of their inputs.
+    `flops` [FLOP/s] are those of dense matrix products, by the precision of their inputs; `runtime_name` is what the
+    CUDA runtime calls it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
+    runtime_name: str
     system: str
     memory_gib: float
     flops: dict[Literal["bf16", "fp8"], float]
