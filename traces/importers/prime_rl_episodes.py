@@ -26,11 +26,11 @@ def is_episodes(file: LogFile) -> bool:
 
 def read_episodes(files: Sequence[LogFile], draft: Draft) -> None:
     """Read one trajectory a trace; where all and effective ones are there, the effective were trained on."""
-    train = [file for file in files if "/eval/" not in f"/{file.name}"]
+    train = [file for file in files if "/eval/" not in _place(file)]
     if len(train) < len(files):
         draft.found.append(f"{len(files) - len(train)} files of evaluation are left out")
-    effective = {_step(file): file for file in train if "/effective/" in f"/{file.name}"}
-    complete = [file for file in train if "/effective/" not in f"/{file.name}"]
+    effective = {_step(file): file for file in train if "/effective/" in _place(file)}
+    complete = [file for file in train if "/effective/" not in _place(file)]
     groups = Groups()
     for file in complete or list(effective.values()):
         used = effective.get(_step(file)) if complete else None
@@ -49,8 +49,13 @@ def read_episodes(files: Sequence[LogFile], draft: Draft) -> None:
 
 
 def _step(file: LogFile) -> int | None:
-    found = _STEP.search(file.name)
+    found = _STEP.search(_place(file))
     return int(found[1]) if found else None
+
+
+def _place(file: LogFile) -> str:
+    """The folders that say what a file holds: ``/step_N/{train,eval}/{all,effective}/``."""
+    return f"/{'/'.join(file.path.absolute().parts[-4:])}"
 
 
 def _episode(fields: Fields, step: int | None, fate: str, groups: Groups, draft: Draft) -> None:
