@@ -42,7 +42,7 @@ class Counter:
         draft.derived.append(_SPECIAL)
 
     def count(self, text: object) -> int | None:
-        """Return the tokens of a text, or of the contents of chat messages; None without a tokenizer, or for neither."""
+        """Return the tokens of a text, or of what chat messages say; None without a tokenizer, or for neither."""
         if isinstance(text, list) and all(isinstance(entry, dict) for entry in text):
             counts = [self.count(entry.get("content")) for entry in text]
             known = [count for count in counts if count is not None]
