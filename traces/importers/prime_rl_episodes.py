@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.fields import Fields
 from rollsim.traces.importers.files import LogFile
+from rollsim.traces.importers.forms import Forms
 from rollsim.traces.importers.lines import json_lines
 from rollsim.traces.importers.text import Groups
 
@@ -31,15 +32,17 @@ def read_episodes(files: Sequence[LogFile], draft: Draft) -> None:
         draft.found.append(f"{len(files) - len(train)} files of evaluation are left out")
     effective = {_step(file): file for file in train if "/effective/" in _place(file)}
     complete = [file for file in train if "/effective/" not in _place(file)]
-    groups = Groups()
+    groups, forms = Groups(), Forms(("id", "env", "run", "traces"))
     for file in complete or list(effective.values()):
         used = effective.get(_step(file)) if complete else None
         kept = None if used is None else {str(row.get("id")) for _, row in json_lines(used, draft.damage, draft.done)}
         for place, row in json_lines(file, draft.damage, draft.done):
+            forms.see(row, place)
             fate = "undecided" if complete else "trained"
             if kept is not None:
                 fate = "trained" if str(row.get("id")) in kept else "discarded"
             _episode(Fields(row, place, draft.damage), _step(file), fate, groups, draft)
+    forms.report(draft.damage)
     if effective and complete:
         draft.derived.append("trained on: the episodes that are in effective too; the others were discarded")
     draft.derived.append("version when training began: the number of the step, since prime-rl publishes one a step")
