@@ -209,8 +209,8 @@ def _ledger(table: pa.Table | None) -> tuple[tuple[LedgerShare, ...], float]:
 
 
 def _span(submit_s: np.ndarray, end_s: np.ndarray) -> float | None:
-    starts, ends = submit_s[~np.isnan(submit_s)], end_s[~np.isnan(end_s)]
-    return float(ends.max() - starts.min()) if len(starts) and len(ends) else None
+    span_s = np.fmax.reduce(end_s, initial=np.nan) - np.fmin.reduce(submit_s, initial=np.nan)
+    return None if np.isnan(span_s) else float(span_s)
 
 
 def _ratio(part: float, whole: float | None) -> float | None:

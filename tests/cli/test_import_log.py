@@ -101,3 +101,25 @@ def test_bad_input(rollsim, tmp_path):
         assert (code, out) == (2, "")
         assert wanted in err
         assert "Traceback" not in err
+
+
+def test_export(rollsim, tmp_path):
+    samples.prime_rl(tmp_path / "log")
+    assert rollsim("import", tmp_path / "log", "--out", tmp_path / "run")[0] == 0
+    code, out, err = rollsim("export", tmp_path / "run", "--format", "trl", "--out", tmp_path / "t.json")
+    assert (code, err) == (0, "")
+    assert "step_time" in out
+    code, out, _ = rollsim("export", tmp_path / "run", "--format", "chrome", "--out", tmp_path / "c.json", "--json")
+    assert (code, json.loads(out)["written"]) == (0, ["steps", "segments"])
+    for words, wanted in (
+        (("--format", "perfeto", "--out", tmp_path / "x"), "no such format"),
+        (("--format", "chrome", "--out", tmp_path / "c.json"), "stands there already"),
+    ):
+        code, out, err = rollsim("export", tmp_path / "run", *words)
+        assert (code, out) == (2, "")
+        assert wanted in err
+    samples.azure(tmp_path / "trace")
+    assert rollsim("import", tmp_path / "trace", "--out", tmp_path / "other")[0] == 0
+    code, _, err = rollsim("export", tmp_path / "other", "--format", "verl", "--out", tmp_path / "y")
+    assert code == 2
+    assert "has no train steps" in err

@@ -7,6 +7,7 @@ draft          An import under way.
 files          The files of a log folder, and what each looks like.
 lines          Log files line by line.
 fields         Single values of a log as numbers.
+forms          Rows of several versions of a format in one log.
 damage         What was wrong, counted by kind.
 rows           Rows of a table as they are read.
 step_log       Step metrics, and the tables made of them.

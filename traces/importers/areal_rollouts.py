@@ -8,6 +8,7 @@ import pyarrow as pa
 from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.fields import Fields
 from rollsim.traces.importers.files import LogFile
+from rollsim.traces.importers.forms import Forms
 from rollsim.traces.importers.lines import json_lines
 from rollsim.traces.importers.rows import Rows
 
@@ -92,8 +93,10 @@ def _pairs(
 
 def _trajectories(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, list[str], list[int]]:
     rows, tasks, samples = Rows("rollouts"), [], []
+    forms = Forms(("sample_idx", "seqlen", "prompt_len", "head_version", "tail_version", "reward"))
     for file in files:
         for place, row in json_lines(file, draft.damage, draft.done):
+            forms.see(row, place)
             fields = Fields(row, place, draft.damage)
             task = fields.text("task_id")
             if task is None:
@@ -120,6 +123,7 @@ def _trajectories(files: Sequence[LogFile], draft: Draft) -> tuple[pa.Table, lis
             )
             tasks.append(task)
             samples.append(sample)
+    forms.report(draft.damage)
     if len(rows):
         draft.derived.append("output tokens are those of the loss mask; prompt_len holds what tools added as well")
         draft.derived.append("versions are the oldest and newest of all samples of a task; -1, the prompts', is none")

@@ -7,6 +7,7 @@ from itertools import groupby
 from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.fields import Fields
 from rollsim.traces.importers.files import LogFile
+from rollsim.traces.importers.forms import Forms
 from rollsim.traces.importers.lines import json_lines
 from rollsim.traces.importers.text import Groups
 
@@ -23,11 +24,12 @@ def is_samples(file: LogFile) -> bool:
 
 def read_samples(files: Sequence[LogFile], draft: Draft) -> None:
     """Read a trajectory a line: its prompt is what comes before the first trained token, its output what is trained."""
-    groups = Groups()
+    groups, forms = Groups(), Forms(("rewards", "input_lengths", "token_ids", "token_loss_mask"))
     for file in files:
         found = _STEP.search(file.stem)
         step = int(found[1]) if found else None
         for place, row in json_lines(file, draft.damage, draft.done):
+            forms.see(row, place)
             fields = Fields({name: _only(value) for name, value in row.items()}, place, draft.damage)
             index = fields.count("idx")
             draft.rollouts.add(
@@ -41,6 +43,7 @@ def read_samples(files: Sequence[LogFile], draft: Draft) -> None:
                     **_lengths(fields, step, groups),
                 }
             )
+    forms.report(draft.damage)
     draft.derived.append("output tokens: the sum of the loss mask; prompt: what comes before; the rest: environment")
     draft.derived.append("groups: equal prompts (token ids) within a step")
 

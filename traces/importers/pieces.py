@@ -1,5 +1,6 @@
 """A table file in pieces of bounded size: CSV, JSON lines or Parquet, the first two also gzipped."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from rollsim.traces.importers.lines import json_lines, text_lines
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _ROWS = 1 << 16
 _LONGEST_NAME = 1000
+_SHOWN = 10
 _NO_VALUE = ["", "null", "None", "NA", "N/A"]
 
 
@@ -128,14 +130,23 @@ def _csv_block(names: list[str], texts: list[str], places: list[str], draft: Dra
 
 
 def _json(file: LogFile, draft: Draft) -> Iterator[Piece]:
+    having: Counter[str] = Counter()
+    total = 0
     rows: list[dict[str, object]] = []
     places: list[str] = []
     for place, row in json_lines(file, draft.damage, draft.done):
+        having.update(row.keys())
+        total += 1
         rows.append({name: None if _is_bulk(value) else value for name, value in row.items()})
         places.append(place)
         if len(rows) == _ROWS:
             yield _json_piece(rows, places)
             rows, places = [], []
+    some = [f"{name} in {count:,}" for name, count in having.items() if count < total]
+    if some:
+        draft.found.append(
+            f"of {total:,} rows of {file.name}, not all have the same columns: {', '.join(some[:_SHOWN])}"
+        )
     if rows:
         yield _json_piece(rows, places)
 

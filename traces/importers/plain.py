@@ -90,8 +90,7 @@ class _Reader:
                     columns[ours] = _READ.get(ours, _Reader._number)(self, ours, plain_array(array), piece)
             if not columns:
                 continue
-            labels = {"framework": "table", "status": "finished"}
-            self.draft.rollouts.add_columns(columns, {name: labels[name] for name in labels if name not in columns})
+            self.draft.rollouts.add_columns(columns, {} if "framework" in columns else {"framework": "table"})
 
     def _head(self, names: list[str]) -> None:
         if self.names and set(names) != set(self.names):

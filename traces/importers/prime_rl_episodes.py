@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.fields import Fields
 from rollsim.traces.importers.files import LogFile
+from rollsim.traces.importers.forms import Forms
 from rollsim.traces.importers.lines import json_lines
 from rollsim.traces.importers.text import Groups
 
@@ -26,20 +27,22 @@ def is_episodes(file: LogFile) -> bool:
 
 def read_episodes(files: Sequence[LogFile], draft: Draft) -> None:
     """Read one trajectory a trace; where all and effective ones are there, the effective were trained on."""
-    train = [file for file in files if "/eval/" not in f"/{file.name}"]
+    train = [file for file in files if "/eval/" not in _place(file)]
     if len(train) < len(files):
         draft.found.append(f"{len(files) - len(train)} files of evaluation are left out")
-    effective = {_step(file): file for file in train if "/effective/" in f"/{file.name}"}
-    complete = [file for file in train if "/effective/" not in f"/{file.name}"]
-    groups = Groups()
+    effective = {_step(file): file for file in train if "/effective/" in _place(file)}
+    complete = [file for file in train if "/effective/" not in _place(file)]
+    groups, forms = Groups(), Forms(("id", "env", "run", "traces"))
     for file in complete or list(effective.values()):
         used = effective.get(_step(file)) if complete else None
         kept = None if used is None else {str(row.get("id")) for _, row in json_lines(used, draft.damage, draft.done)}
         for place, row in json_lines(file, draft.damage, draft.done):
+            forms.see(row, place)
             fate = "undecided" if complete else "trained"
             if kept is not None:
                 fate = "trained" if str(row.get("id")) in kept else "discarded"
             _episode(Fields(row, place, draft.damage), _step(file), fate, groups, draft)
+    forms.report(draft.damage)
     if effective and complete:
         draft.derived.append("trained on: the episodes that are in effective too; the others were discarded")
     draft.derived.append("version when training began: the number of the step, since prime-rl publishes one a step")
@@ -49,8 +52,13 @@ def read_episodes(files: Sequence[LogFile], draft: Draft) -> None:
 
 
 def _step(file: LogFile) -> int | None:
-    found = _STEP.search(file.name)
+    found = _STEP.search(_place(file))
     return int(found[1]) if found else None
+
+
+def _place(file: LogFile) -> str:
+    """The folders that say what a file holds: ``/step_N/{train,eval}/{all,effective}/``."""
+    return f"/{'/'.join(file.path.absolute().parts[-4:])}"
 
 
 def _episode(fields: Fields, step: int | None, fate: str, groups: Groups, draft: Draft) -> None:

@@ -97,6 +97,8 @@ def counted_from(tables: dict[str, pa.Table], zero_s: float) -> dict[str, pa.Tab
     for name in _TIMES.keys() & tables.keys():
         for column in _TIMES[name]:
             table = moved[name]
+            if table[column].null_count == len(table):
+                continue
             index = table.schema.get_field_index(column)
             moved[name] = table.set_column(index, table.schema.field(column), pc.subtract(table[column], zero_s))
     return moved

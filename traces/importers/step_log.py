@@ -78,7 +78,12 @@ class StepLog:
             again = again or known.get(name, found) != found
             known[name] = found
         if again:
-            self.damage.add("a step was logged again; the later values are used", place, number, "each step once")
+            self.damage.add(
+                "a step was logged again (resumed, or another run); the later values are used",
+                place,
+                number,
+                "each step once",
+            )
         if clock_s is not None and math.isfinite(clock_s):
             self.clock_s[number] = max(clock_s, self.clock_s.get(number, -math.inf))
             if is_end:

@@ -7,7 +7,7 @@ from typing import Any
 from rollsim.traces.errors import BadInput, Fault
 from rollsim.traces.importers.draft import Draft
 
-_SPECIAL = "token counts are of text, encoded again without special tokens, which the log leaves out"
+_SPECIAL = "token counts are of text, encoded again without special tokens and chat templates"
 
 
 class Counter:
@@ -42,7 +42,11 @@ class Counter:
         draft.derived.append(_SPECIAL)
 
     def count(self, text: object) -> int | None:
-        """Return the tokens of a text, None without a tokenizer or for what is no text."""
+        """Return the tokens of a text, or of what chat messages say; None without a tokenizer, or for neither."""
+        if isinstance(text, list) and all(isinstance(entry, dict) for entry in text):
+            counts = [self.count(entry.get("content")) for entry in text]
+            known = [count for count in counts if count is not None]
+            return sum(known) if known and len(known) == len(counts) else None
         if self._tokenizer is None or not isinstance(text, str):
             return None
         clean = text.encode("utf-8", "replace").decode("utf-8")

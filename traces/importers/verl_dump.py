@@ -6,6 +6,7 @@ from pathlib import PurePath
 from rollsim.traces.importers.draft import Draft
 from rollsim.traces.importers.fields import Fields
 from rollsim.traces.importers.files import LogFile
+from rollsim.traces.importers.forms import Forms
 from rollsim.traces.importers.lines import json_lines
 from rollsim.traces.importers.text import Counter, Groups
 
@@ -23,15 +24,16 @@ def read_dumps(files: Sequence[LogFile], draft: Draft) -> None:
     train = [file for file in files if not _is_validation(file)]
     if len(train) < len(files):
         draft.found.append(f"{len(files) - len(train)} files of validation are left out")
-    named = unnamed = 0
+    forms, unnamed = Forms(("input", "output", "score", "uid")), 0
     for file in train:
         own_step = int(file.stem) if file.stem.isdecimal() else None
         for place, row in json_lines(file, draft.damage, draft.done):
+            forms.see(row, place)
             fields = Fields(row, place, draft.damage)
             step = fields.count("step")
             step = own_step if step is None else step
             uid = fields.text("uid")
-            named, unnamed = named + (uid is not None), unnamed + (uid is None)
+            unnamed += uid is None
             group = groups.of_prompt(step, row.get("input")) if uid is None else groups.number(step, _sample(uid))
             name = fields.text("request_id") if uid is None else uid
             draft.rollouts.add(
@@ -47,17 +49,10 @@ def read_dumps(files: Sequence[LogFile], draft: Draft) -> None:
                     "fate": "trained",
                 }
             )
-    _say(draft, named, unnamed)
-
-
-def _say(draft: Draft, named: int, unnamed: int) -> None:
-    if named and unnamed:
-        what = "a row without uid among rows with one; grouped by its prompt"
-        draft.damage.add(what, "", allowed="one version of verl in a log", count=unnamed)
+    forms.report(draft.damage)
     if unnamed:
         draft.derived.append("groups: equal prompts within a step, where there is no uid")
-    if named + unnamed:
-        draft.derived.append("all trajectories of the dump were trained on: verl writes it after selection")
+    draft.derived.append("all trajectories of the dump were trained on: verl writes it after selection")
 
 
 def _sample(uid: str) -> str:

@@ -116,6 +116,13 @@ def test_mixed_versions_of_a_file(tmp_path):
     rows = [{"input_length": 1, "output_length": 2}, {"input_length": 1, "output_length": 2, "timestamp": 4}]
     log = rows_of(tmp_path, *rows)
     assert log.rollouts["t_submit_s"].to_pylist() == [None, 0.0]
+    assert any("not all have the same columns: timestamp in 1" in line for line in log.found)
+    folder = samples.nemo_rl(tmp_path / "nemo")
+    file = folder / "train_data_step5.jsonl"
+    file.write_text(file.read_text().replace("token_loss_mask", "mask", 1))
+    (fault,) = read_log(folder).faults
+    assert "a row without token_loss_mask among rows with it (mixed versions)" in fault.message
+    assert fault.place == "train_data_step5.jsonl line 1"
 
 
 def test_an_empty_file_among_others(tmp_path):

@@ -5,6 +5,8 @@ import pickle
 import subprocess
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rollsim.traces.errors import BadInput
@@ -45,7 +47,8 @@ def test_verl_groups_by_uid_or_prompt(tmp_path):
     assert "trainer.rollout_data_dir" not in settings(log)
     assert any("validation" in line for line in log.found)
     (fault,) = log.faults
-    assert fault.message == "a row without uid among rows with one; grouped by its prompt: 3 times"
+    assert fault.message.startswith("a row without uid among rows with it (mixed versions)")
+    assert (fault.message[-7:], fault.place) == ("3 times", "dump/2.jsonl line 1 and 2 more")
 
 
 def test_verl_counts_with_a_tokenizer(tmp_path):
@@ -59,6 +62,19 @@ def test_verl_counts_with_a_tokenizer(tmp_path):
     assert any("encoded again" in line for line in log.derived)
     with pytest.raises(BadInput, match="--tokenizer"):
         read_log(tmp_path / "log", options=Options(tokenizer=tmp_path / "absent.json"))
+
+
+def test_trl_counts_chat_messages(tmp_path):
+    """A tokenizer of words; what a message says is counted, its template is not."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tokenizer.json"))
+    chat = [[{"role": "user", "content": "a b a"}, {"role": "assistant", "content": "b"}]]
+    table = pa.table({"step": [1], "prompt": chat, "completion": ["a b"], "right": [1.0]})
+    pq.write_table(table, tmp_path / "completions_00001.parquet")
+    log = read_log(tmp_path / "completions_00001.parquet", options=Options(tokenizer=tmp_path / "tokenizer.json"))
+    assert rows(log, "prompt_tokens", "output_tokens") == [(4, 2)]
 
 
 def test_areal_joins_sessions_to_samples(tmp_path):
