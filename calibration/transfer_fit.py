@@ -14,6 +14,8 @@ from rollsim.simulator.profile_parts import Rate, Sync, SyncPath, Value
 
 FORMAT = "rollsim-transfer-timing"
 SCHEMA_VERSION = 1
+# Less of the longest time is no size.
+_TOLD = 1e-6
 
 
 def fit_line(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
@@ -22,7 +24,8 @@ def fit_line(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     scale = np.linalg.norm(design, axis=0)
     (fixed_s, per_byte_s), _ = nnls(design / scale, np.ones(len(sizes)))
     fixed_s, per_byte_s = fixed_s / scale[0], per_byte_s / scale[1]
-    return float(fixed_s), float(1 / per_byte_s) if per_byte_s > 0 else float("inf")
+    told = per_byte_s * sizes.max() > _TOLD * seconds.max()
+    return float(fixed_s), float(1 / per_byte_s) if told else float("inf")
 
 
 def fit_transfers(timed: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The decoder in plain torch: it computes what transformers does, in blocks anywhere, and is measured like an engine."""
+"""The decoder in plain torch computes what transformers does, in blocks anywhere, and is measured like an engine."""
 
 import json
 import subprocess
@@ -65,11 +65,9 @@ def measured(tmp_path_factory, vllm_rollsim):
     """A model of a shape alone, with random weights. Gives the folder and the document of `quick`."""
     place = tmp_path_factory.mktemp("torch")
     model = write_config(place, "llama")
-    done = subprocess.run(
-        [*vllm_rollsim, "calibrate", "quick", str(model), "--backend", "torch", "--out", str(place / "m"), "--minutes", "0.1",
-         "--json"],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    words = [str(model), "--backend", "torch", "--out", str(place / "m"), "--minutes", "0.1", "--json"]
+    command = [*vllm_rollsim, "calibrate", "quick", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode in (0, 3), done.stderr
     return place / "m", json.loads(done.stdout)
 
