@@ -4,6 +4,7 @@ Run as ``python -m rollsim.calibration.engine_worker``; see `rollsim.calibration
 """
 
 import gc
+import importlib
 import json
 import os
 import sys
@@ -14,10 +15,12 @@ from rollsim.calibration import extra_timings
 from rollsim.calibration.batch import from_document
 from rollsim.calibration.engine_faults import KINDS, EngineFailed
 from rollsim.calibration.recorder import record, recording_config
-from rollsim.calibration.torch_driver import TorchDriver
-from rollsim.calibration.vllm_driver import VllmDriver
 
-BACKENDS: dict[str, Callable[..., extra_timings.Engine]] = {"vllm": VllmDriver, "torch": TorchDriver}
+# vLLM's CPU build cannot be opened where llvmlite is loaded, which the simulator needs: only the one that is asked for.
+BACKENDS = {
+    "vllm": ("rollsim.calibration.vllm_driver", "VllmDriver"),
+    "torch": ("rollsim.calibration.torch_driver", "TorchDriver"),
+}
 
 
 class Worker:
@@ -31,7 +34,9 @@ class Worker:
         """Do one command."""
         name = command.pop("do")
         if name == "open":
-            self.driver = BACKENDS[command.pop("backend")](**command)
+            module, kind = BACKENDS[command.pop("backend")]
+            self.driver = getattr(importlib.import_module(module), kind)(**command)
+            assert self.driver is not None
             self._facts = self.driver.facts()
             return self._facts
         if self.driver is None:

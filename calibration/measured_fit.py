@@ -28,6 +28,8 @@ _STEPS_PER_KNOT = 5
 PREFILL_KNOTS = 6
 # A term of which less than this is its own cannot be told from the others.
 _OWN_SHARE = 1e-3
+# So many times what the host takes in every step, or it may be the host that a step waits for.
+_HIDDEN = 1.2
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class StepFit:
         Rows that count for less than they would.
     host_s : float
         Part of every step that was measured apart, and not fitted.
+    overlap : bool
+        The host works while the model does: a step lasts as long as the longer of both.
     """
 
     decode_batch: np.ndarray
@@ -62,6 +66,7 @@ class StepFit:
     mean_over_fit: float
     downweighted: int
     host_s: float = 0.0
+    overlap: bool = False
 
     @property
     def values(self) -> np.ndarray:
@@ -73,11 +78,18 @@ class StepFit:
         decode = np.interp(steps.tokens, self.decode_batch, self.decode_s)
         mixed = np.interp(steps.tokens, self.prefill_tokens, self.prefill_s)
         dense = np.where(steps.prefill, mixed, decode)
-        return self.host_s + dense + self.kv_read_s * steps.kv_tokens + self.attn_s * steps.pairs
+        model_s = dense + self.kv_read_s * steps.kv_tokens + self.attn_s * steps.pairs
+        return np.maximum(self.host_s, model_s) if self.overlap else self.host_s + model_s
 
 
 def fit_steps(
-    steps: Features, seconds: np.ndarray, file: str, host_s: float = 0.0, prefill_knots: int = PREFILL_KNOTS
+    steps: Features,
+    seconds: np.ndarray,
+    file: str,
+    host_s: float = 0.0,
+    prefill_knots: int = PREFILL_KNOTS,
+    *,
+    overlap: bool = False,
 ) -> StepFit:
     """Fit all terms.
 
@@ -91,12 +103,17 @@ def fit_steps(
         What of every step the host took [s].
     prefill_knots : int
         Most knots of the function of steps with prefill.
+    overlap : bool
+        That is not part of a step but beside it: steps in which it may have been the longer are left out.
 
     Raises
     ------
     BadInput
         The steps cannot tell some term; says which measurement would.
     """
+    if overlap:
+        told = seconds > _HIDDEN * host_s
+        steps, seconds = Features(*(column[told] for column in steps)), seconds[told]
     decode_batch, prefill_tokens = _decode_knots(steps), _prefill_knots(steps, prefill_knots)
     faults = list(_missing(steps, decode_batch, prefill_tokens, file))
     if faults:
@@ -110,7 +127,7 @@ def fit_steps(
             steps.pairs[:, None],
         ]
     )
-    model_s = seconds - host_s
+    model_s = seconds if overlap else seconds - host_s
     relative = design / model_s[:, None]
     faults = list(_confounded(relative, file))
     if faults:
@@ -134,6 +151,7 @@ def fit_steps(
         factor,
         int((weights < 1).sum()),
         host_s,
+        overlap,
     )
 
 

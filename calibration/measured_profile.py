@@ -59,7 +59,8 @@ def fit_profile(measurement: Measurement, name: str | None = None) -> Profile:
     if (rows := _rows(used, sizes)) is None:
         raise BadInput(Fault(str(measurement.path), message="no batch was measured", allowed="a finished measurement"))
     host = host_s(used)
-    fit = fit_steps(*rows, str(measurement.path), host or 0.0)
+    overlap = measurement.manifest["engine"]["scheduling"] == "async"
+    fit = fit_steps(*rows, str(measurement.path), host or 0.0, overlap=overlap)
     return profile_of(
         measurement,
         fit,
@@ -158,7 +159,10 @@ def _rows(batches: list[MeasuredBatch], sizes: tuple[int, ...]) -> tuple[Feature
         return None
     steps = stacked([batch.features for batch in batches for _ in batch.seconds])
     steps = steps._replace(tokens=padded(steps.tokens, sizes))
-    return steps, np.concatenate([repeat for batch in batches for repeat in batch.seconds])
+    seconds = np.concatenate([repeat for batch in batches for repeat in batch.seconds])
+    # A call that schedules nothing ends what the one before began.
+    made = steps.tokens > 0
+    return Features(*(column[made] for column in steps)), seconds[made]
 
 
 def _name(manifest: dict[str, Any]) -> str:

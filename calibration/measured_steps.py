@@ -53,16 +53,20 @@ def measured_batches(measurement: Measurement, roles: Collection[str]) -> list[M
             continue
         with gathering(faults):
             (recording,) = read_recordings(measurement.path / "recordings" / f"{planned['name']}.json")
-            clock = measurement.manifest["clock"]
-            host_s = _seconds(document, f"host_{clock}")
+            clock, engine = measurement.manifest["clock"], measurement.manifest["engine"]
+            counted = features(recording)
+            late = recording.is_async and engine["build"] != "cpu"
+            seconds, host_s = (
+                of_steps(_seconds(document, name), len(counted.tokens), late=late) for name in (clock, f"host_{clock}")
+            )
             batches.append(
                 MeasuredBatch(
                     planned["name"],
                     planned["purpose"],
                     planned["role"],
                     recording,
-                    features(recording),
-                    _seconds(document, clock),
+                    counted,
+                    seconds,
                     None if np.isnan(host_s).any() else host_s,
                 )
             )
@@ -73,6 +77,19 @@ def measured_batches(measurement: Measurement, roles: Collection[str]) -> list[M
 
 def _seconds(document: dict[str, Any], clock: str) -> np.ndarray:
     return np.array([repeat[f"{clock}_ms"] for repeat in document["repeats"]], dtype=float) / 1e3
+
+
+def of_steps(calls: np.ndarray, steps: int, *, late: bool) -> np.ndarray:
+    """Times of steps from those of calls, [repeats, steps]; calls that only pass on what has ended come last, and go.
+
+    Late: where batches run beside the host, a call waits for the batch of the call before. The first does not wait.
+    """
+    found = calls[:, :steps].copy()
+    if late and steps > 1:
+        found[:, :-1] = calls[:, 1:steps]
+        found[:, 0] += calls[:, 0]
+        found[:, -1] = 0.0
+    return found
 
 
 def host_s(batches: list[MeasuredBatch]) -> float | None:

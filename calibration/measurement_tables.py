@@ -1,23 +1,27 @@
 """Recordings of a measurement as tables of `rollsim.traces.schema`: one row per engine step, and per request."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from rollsim.simulator.recording import SYNC_COLUMNS
 from rollsim.traces.schema import build
 
 Recording = Mapping[str, Any]
+_ASYNC = {
+    "blocks_after_schedule": "blocks_peak", "blocks_after_update": "blocks_used", "running_after_update": "running",
+    "waiting_after_update": "waiting",
+}  # fmt: skip
+_ONLY_ASYNC = ("n_requests", "running_after_schedule", "waiting_after_schedule")
 
 
 def engine_steps(recordings: Mapping[str, Recording]) -> pa.Table:
     """One row for each step of each repeat of each batch."""
     names = ("batch", "repeat", "step", "t1_s", "wall_s", "cpu_s", "host_s")
     columns: dict[str, list[Any]] = {name: [] for name in names}
-    rows: list[list[int]] = []
+    counts: dict[str, list[np.ndarray]] = {}
     for name, repeat, recording, times in _repeats(recordings):
         count = len(recording["rows"])
         columns["batch"] += [name] * count
@@ -27,11 +31,29 @@ def engine_steps(recordings: Mapping[str, Recording]) -> pa.Table:
         columns["wall_s"] += [wall / 1e3 for wall in times["wall_ms"]]
         columns["cpu_s"] += [cpu / 1e3 for cpu in times["cpu_ms"]]
         columns["host_s"] += [None if host is None else host / 1e3 for host in times["host_wall_ms"]]
-        rows += recording["rows"]
-    counts = np.array(rows, dtype=np.int64).reshape(len(rows), len(SYNC_COLUMNS))
+        for column, values in _counts(recording).items():
+            counts.setdefault(column, []).append(values)
     made: dict[str, Any] = {name: pa.array(values, type=_type(name)) for name, values in columns.items()}
-    made |= {name: counts[:, i] for i, name in enumerate(SYNC_COLUMNS)}
-    return build("engine_steps", made)
+    return build("engine_steps", made | {name: np.concatenate(values) for name, values in counts.items()})
+
+
+def scheduled(columns: Sequence[str], rows: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
+    """Requests and tokens that each step scheduled, whichever columns a recording has."""
+    at = {name: i for i, name in enumerate(columns)}
+    names = [("n_requests",), ("tokens",)]
+    if "n_requests" not in at:
+        names = [("n_ctx_requests", "n_gen_requests"), ("prefill_tokens", "gen_tokens")]
+    first, second = names
+    return [(sum(row[at[name]] for name in first), sum(row[at[name]] for name in second)) for row in rows]
+
+
+def _counts(recording: Recording) -> dict[str, np.ndarray]:
+    """Columns of its steps in the table; an asynchronous recording has fewer, under names of its own."""
+    rows = np.array(recording["rows"], dtype=np.int64).reshape(-1, len(recording["columns"]))
+    own = {str(name): rows[:, i] for i, name in enumerate(recording["columns"])}
+    requests, tokens = np.array(scheduled(recording["columns"], rows.tolist()), dtype=np.int64).reshape(-1, 2).T
+    found = {_ASYNC.get(name, name): values for name, values in own.items() if name not in _ONLY_ASYNC}
+    return found | {"requests": requests, "tokens": tokens}
 
 
 def rollouts(recordings: Mapping[str, Recording]) -> pa.Table:

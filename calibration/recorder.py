@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rollsim.calibration.batch import Batch, Request
 from rollsim.calibration.step_tap import TappedStep
-from rollsim.simulator.recording import SYNC_COLUMNS
+from rollsim.simulator.recording import ASYNC_COLUMNS, SYNC_COLUMNS
 
 _LIMITS = (
     "max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "long_prefill_token_threshold",
@@ -34,6 +34,11 @@ class Driver(Protocol):
     @property
     def unfinished(self) -> bool:
         """Whether any request is left."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether calls are left that only pass on what has ended."""
         ...
 
     def add(self, request: Request, prompt_ids: list[int]) -> None:
@@ -67,6 +72,8 @@ class _Life:
     partial: int | None
     first_token_step: int | None = None
     finish_step: int | None = None
+    first_scheduled_step: int | None = None
+    last_scheduled_step: int | None = None
     reason: str | None = None
     preemptions: int = 0
     output_tokens: int = 0
@@ -87,6 +94,12 @@ class _Life:
             "num_preemptions": self.preemptions,
             "output_tokens": self.output_tokens,
             "cached_tokens": self.cached_tokens,
+            # As an asynchronous recording calls it.
+            "first": self.first_scheduled_step,
+            "last": self.last_scheduled_step,
+            "finish": self.finish_step,
+            "reason": self.reason,
+            "preemptions": self.preemptions,
         }
 
 
@@ -111,10 +124,12 @@ class _Run:
             self._add(k, until=k)
             if not self.driver.unfinished:
                 if not self._waiting:
-                    return
+                    break
                 # An idle engine makes no step: the next additions are made at once.
                 self._add(k, until=self._waiting[0].before_step)
             self._note(k, self.driver.step())
+        while self.driver.draining:
+            self._note(len(self.steps), self.driver.step())
 
     def _abort(self, k: int) -> None:
         for request in self._aborts:
@@ -149,6 +164,11 @@ class _Run:
 
     def _note(self, k: int, step: TappedStep) -> None:
         self.steps.append(step)
+        for id in step.scheduled:
+            life = self.lives[id]
+            life.last_scheduled_step = k
+            if life.first_scheduled_step is None:
+                life.first_scheduled_step = k
         for id, tokens in step.cached.items():
             self.lives[id].cached_tokens = tokens
         for id in step.preempted:
@@ -161,13 +181,19 @@ class _Run:
         for id, reason in step.finished.items():
             self.lives[id].reason, self.lives[id].finish_step = reason, k
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of its rows: those that its steps tell."""
+        told = self.steps[0].counts if self.steps else {}
+        return ASYNC_COLUMNS if "n_requests" in told else SYNC_COLUMNS
+
     def rows(self) -> list[list[int]]:
         """One row of counters per step, in the order of the columns."""
         rows, preempted = [], 0
         for step in self.steps:
             preempted += len(step.preempted)
             counts = {**step.counts, "preempted_total": preempted}
-            rows.append([counts[name] for name in SYNC_COLUMNS])
+            rows.append([counts[name] for name in self.columns])
         return rows
 
 
@@ -226,9 +252,9 @@ def record(batch: Batch, driver: Driver, config: Mapping[str, Any], seed: int) -
         "role": batch.role,
         "config": dict(config),
         "steps": len(rows),
-        "preemptions": rows[-1][SYNC_COLUMNS.index("preempted_total")],
+        "preemptions": rows[-1][run.columns.index("preempted_total")],
         "requests": [run.lives[request.id].planned() for request in batch.requests],
-        "columns": list(SYNC_COLUMNS),
+        "columns": list(run.columns),
         "rows": rows,
         "prefill_chunks": [{id: n for id, n in step.scheduled.items() if n != 1} for step in run.steps],
         "preempted": [list(step.preempted) for step in run.steps],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollsim.calibration.batch import Batch
+from rollsim.calibration.measurement_tables import scheduled
 from rollsim.simulator.limits import EngineLimits
 
 
@@ -20,10 +21,10 @@ class Speed:
 
 def measured_speed(warm_up: Mapping[str, Any]) -> Speed:
     """Read the speed off the recording of `rollsim.calibration.sweep.warm_up`."""
-    columns = {name: i for i, name in enumerate(warm_up["columns"])}
+    requests = [n for n, _ in scheduled(warm_up["columns"], warm_up["rows"])]
     steps = [
-        (row[columns["prefill_tokens"]], row[columns["n_gen_requests"]], wall_ms / 1e3)
-        for row, wall_ms in zip(warm_up["rows"], warm_up["wall_ms"], strict=True)
+        (sum(chunks.values()), count - len(chunks), wall_ms / 1e3)
+        for chunks, count, wall_ms in zip(warm_up["prefill_chunks"], requests, warm_up["wall_ms"], strict=True)
     ]
     decoding = [(batch, seconds) for prefill, batch, seconds in steps if not prefill and batch]
     largest = max((batch for batch, _ in decoding), default=1)

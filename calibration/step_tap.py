@@ -111,6 +111,13 @@ class StepTap:
         """Tell under which id a request was added."""
         self._names[engine_id] = id
 
+    def drop(self, id: str) -> None:
+        """A request was aborted."""
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._model_began = self._model_took = (0.0, 0.0)
+
     def forget(self) -> None:
         """Forget all requests."""
         self._names.clear()
@@ -148,6 +155,10 @@ class StepTap:
     def _used(self) -> int:
         return self._blocks - self._pool.get_num_free_blocks()
 
+    def _host_ms(self, wall_ms: float, cpu_ms: float) -> tuple[float, float]:
+        """What of a step was not between scheduling and the update."""
+        return max(0.0, wall_ms - self._model_took[0]), max(0.0, cpu_ms - self._model_took[1])
+
     def step(self, wall_ms: float, cpu_ms: float) -> TappedStep:
         """Return what the step that has just been made did."""
         with self.internals():
@@ -166,11 +177,12 @@ class StepTap:
         context_tokens = sum(entry.tokens for entry in context)
         cached = {id: entry.computed_before for id, entry in scheduled.items() if id not in self._seen}
         self._seen |= cached.keys()
+        host_wall_ms, host_cpu_ms = self._host_ms(wall_ms, cpu_ms)
         return TappedStep(
             wall_ms=wall_ms,
             cpu_ms=cpu_ms,
-            host_wall_ms=max(0.0, wall_ms - self._model_took[0]),
-            host_cpu_ms=max(0.0, cpu_ms - self._model_took[1]),
+            host_wall_ms=host_wall_ms,
+            host_cpu_ms=host_cpu_ms,
             counts={
                 "n_ctx_requests": len(context),
                 "prefill_tokens": context_tokens,

@@ -159,6 +159,11 @@ class TorchDriver:
         """Whether any request is left."""
         return bool(self._left)
 
+    @property
+    def draining(self) -> bool:
+        """Nothing ends later than its step here."""
+        return False
+
     def reset(self) -> None:
         """Forget everything."""
         self._scheduler = SteppedReplica(self.limits)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rollsim.calibration.async_tap import AsyncStepTap
 from rollsim.calibration.batch import Request
 from rollsim.calibration.engine_facts import engine_facts
 from rollsim.calibration.engine_faults import EngineFailed, EngineUnfit
@@ -62,7 +63,7 @@ def import_vllm(model: str = "") -> Any:
 
 
 class VllmDriver:
-    """An engine with synchronous scheduling, and what it tells of itself.
+    """An engine, with synchronous scheduling unless ``async_scheduling`` is asked for, and what it tells of itself.
 
     Parameters
     ----------
@@ -94,7 +95,8 @@ class VllmDriver:
         with internals(self.version):
             self.config = self._engine.vllm_config
             self._core = self._engine.engine_core.engine_core
-            self.tap = StepTap(self._core.scheduler, self.version)
+            tap = AsyncStepTap if self.config.scheduler_config.async_scheduling else StepTap
+            self.tap = tap(self._core.scheduler, self.version)
             sampling = importlib.import_module("vllm.sampling_params")
             self._params, self._final = sampling.SamplingParams, sampling.RequestOutputKind.FINAL_ONLY
         # As in training.
@@ -104,17 +106,15 @@ class VllmDriver:
 
     @staticmethod
     def _open(vllm: Any, model: str, options: Mapping[str, Any], seed: int) -> Any:
-        arguments = vllm.EngineArgs(
-            model=model,
-            seed=seed,
-            skip_tokenizer_init=True,
-            async_scheduling=False,
-            disable_log_stats=True,
-            **options,
-        )
+        given = {"async_scheduling": False, **options}
+        arguments = vllm.EngineArgs(model=model, seed=seed, skip_tokenizer_init=True, disable_log_stats=True, **given)
         engine = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine
-        usage = importlib.import_module("vllm.usage.usage_lib").UsageContext
-        return engine.from_engine_args(arguments, usage_context=usage.LLM_CLASS)
+        usage = importlib.import_module("vllm.usage.usage_lib").UsageContext.LLM_CLASS
+        config = arguments.create_engine_config(usage)
+        # vLLM's CPU build turns it off; its scheduler and model runner can do it.
+        config.scheduler_config.async_scheduling = given["async_scheduling"]
+        executor = importlib.import_module("vllm.v1.executor").Executor.get_class(config)
+        return engine(vllm_config=config, executor_class=executor, log_stats=False, usage_context=usage)
 
     def facts(self) -> dict[str, Any]:
         """What a measurement's manifest says of it."""
@@ -166,12 +166,22 @@ class VllmDriver:
         with self.tap.internals():
             engine_id = self._requests[id].request_id
         self._engine.abort_request([engine_id], internal=True)
+        self.tap.drop(id)
 
     def step(self) -> TappedStep:
         """Make one step."""
+        self.tap.begin()
         wall, cpu = time.perf_counter(), time.process_time()
         self._engine.step()
         return self.tap.step((time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3)
+
+    @property
+    def draining(self) -> bool:
+        """Whether calls are left that pass on what has ended, with asynchronous scheduling."""
+        with self.tap.internals():
+            return bool(self._core.batch_queue) or (
+                self.config.scheduler_config.async_scheduling and self._core.scheduler.has_requests()
+            )
 
     def pause(self, *, clear_cache: bool) -> None:
         """Stop between two steps as for new weights, keeping what runs, and go on."""

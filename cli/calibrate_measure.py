@@ -43,6 +43,13 @@ def measure(
     enable_prefix_caching: Annotated[
         bool | None, typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", help="Default: on.")
     ] = None,
+    async_scheduling: Annotated[
+        bool | None,
+        typer.Option(
+            "--async-scheduling/--no-async-scheduling",
+            help="Two batches in flight. Default: off.",
+        ),
+    ] = None,
     model_config: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Server: the model's config.json, where it is not on this machine."),
@@ -89,6 +96,7 @@ def measure(
         "dtype": dtype,
         "enforce_eager": enforce_eager,
         "enable_prefix_caching": enable_prefix_caching,
+        "async_scheduling": async_scheduling,
     }
     options = {name: value for name, value in given.items() if value is not None}
     about = {"model_config": model_config and str(model_config), "gpu": gpu, "memory_gib": memory_gib}

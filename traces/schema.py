@@ -184,6 +184,8 @@ ENGINE_STEPS = _schema(
     _float("wall_s", "s", "Its duration"),
     _float("cpu_s", "s", "Time of all threads of the engine's process"),
     _float("host_s", "s", "What of its duration was spent outside the model: scheduling, bookkeeping, outputs"),
+    _count("requests", "", "Requests scheduled"),
+    _count("tokens", "tokens", "Tokens scheduled"),
     _count("n_ctx_requests", "", "Requests scheduled that had no output yet"),
     _count("prefill_tokens", "tokens", "Their tokens, less those found in the prefix cache"),
     _count("n_gen_requests", "", "Requests scheduled that had output; also readmitted ones"),

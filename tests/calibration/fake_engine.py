@@ -44,6 +44,8 @@ class FakeDriver:
         own = list(self._requests).index(id)
         return [10_000 * (own + 1) + i for i in range(self._outputs[id])]
 
+    draining = False
+
     def add(self, request: Request, prompt_ids: list[int]) -> None:
         parent, shared = None, 0
         for id, (_, ids) in self._requests.items():
@@ -135,7 +137,8 @@ class FakeEngine:
     recorded: list[str] = []  # noqa: RUF012 - shared on purpose
     fail: dict[str, BaseException] = {}  # noqa: RUF012 - shared on purpose
 
-    def __init__(self, model: str, options: Mapping[str, Any], seed: int, log: Path) -> None:
+    def __init__(self, model: str, options: Mapping[str, Any], seed: int, log: Path, backend: str = "vllm") -> None:
+        assert backend == "vllm"
         type(self).opened += 1
         log.touch()
         self._seed = seed

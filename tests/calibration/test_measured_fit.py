@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollsim.calibration.measured_fit import fit_steps
+from rollsim.calibration.measured_steps import of_steps
 from rollsim.calibration.step_features import Features
 from rollsim.traces.errors import BadInput
 
@@ -44,6 +45,27 @@ def test_what_the_host_takes_is_a_term_of_its_own():
     fit = fit_steps(of, truth_s(of) + 2e-3, "m", host_s=2e-3)
     np.testing.assert_allclose(fit.decode_s, BASE_S + TOKEN_S * fit.decode_batch, rtol=1e-5)
     np.testing.assert_allclose(fit.seconds(of), truth_s(of) + 2e-3, rtol=1e-6)
+
+
+def test_where_the_host_works_beside_the_model_the_longer_of_both_is_the_step():
+    """Steps that may have waited for the host's 8 ms tell nothing of the model, and bend none of its terms."""
+    of = steps(np.random.default_rng(4))
+    seen_s = np.maximum(truth_s(of), 8e-3)
+    assert 0.1 < (truth_s(of) < 8e-3).mean() < 0.9
+    fit = fit_steps(of, seen_s, "m", host_s=8e-3, overlap=True)
+    told = seen_s > 1.2 * 8e-3
+    np.testing.assert_allclose(fit.seconds(of)[told], seen_s[told], rtol=1e-4)
+    # Sizes that only such steps had are extrapolated.
+    np.testing.assert_allclose(fit.seconds(of), seen_s, rtol=0.15)
+    assert fit.seconds(of).min() == 8e-3
+    assert fit.kv_read_s == pytest.approx(KV_S, rel=1e-3)
+
+
+def test_a_call_that_waits_for_the_batch_before_it_tells_of_that_one():
+    """Calls of 1 (it only begins), 5, 7, 6 ms and two that pass on what has ended: four steps, the last without any."""
+    calls = np.array([[1.0, 5.0, 7.0, 6.0, 0.1, 0.1]])
+    assert of_steps(calls, 4, late=True).tolist() == [[6.0, 7.0, 6.0, 0.0]]
+    assert of_steps(calls, 4, late=False).tolist() == [[1.0, 5.0, 7.0, 6.0]]
 
 
 def test_its_covariance_is_how_far_it_is_off():

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +28,8 @@ class KnownEngine(FakeEngine):
     noise = 0.01
     calls = 0
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
         self.facts["model"] |= SHAPE
         self.facts["device"] |= {"memory_gib": 16.0}
 
@@ -251,7 +250,8 @@ def test_bad_input(rollsim, folder, tmp_path):
 
 
 def test_quick_measures_fits_and_judges(rollsim, tmp_path, monkeypatch):
-    monkeypatch.setattr("rollsim.calibration.measure.measure", partial(measure, open_engine=KnownEngine))
+    engine = "rollsim.calibration.engine_process.EngineProcess"
+    monkeypatch.setattr(engine, KnownEngine)
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text("{}")
     code, out, err = rollsim("calibrate", "quick", tmp_path / "tiny", "--out", tmp_path / "m", "--minutes", 0.1)

@@ -10,6 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from rollsim.calibration.measured import open_measurement
+from rollsim.calibration.measured_profile import fit_profile
+from rollsim.calibration.validation import validate
 from rollsim.cli.app import main
 from rollsim.simulator.judge_report import judge
 from rollsim.simulator.profile_store import load_profile
@@ -99,6 +102,30 @@ def test_what_is_not_a_step_is_timed_or_said_why_not(killed_and_resumed):
     assert extras["abort_resume"]["first_step_after_s"] > 0
     assert extras["speculation_ngram"]["draft_tokens"] > 0
     assert extras["speculation_ngram"]["steps"] < extras["speculation_off"]["steps"]
+
+
+def test_the_real_asynchronous_scheduler_takes_simulated_steps_and_is_fitted(tmp_path, tiny_model, vllm_rollsim):
+    """Two batches in flight: every step of every batch, preemption, aborts and prefix hits among them."""
+    done = measured(
+        vllm_rollsim, tiny_model, "--out", tmp_path / "m", "--minutes", "0.1", *LIMITS, "--async-scheduling", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["engine"]["scheduling"] == "async"
+    recordings = [
+        recording for file in sorted((tmp_path / "m" / "recordings").iterdir()) for recording in read_recordings(file)
+    ]
+    assert all(recording.is_async for recording in recordings)
+    assert [row["name"] for row in judge(recordings)["recordings"] if not row["equal"]] == []
+    assert any(recording.preemptions for recording in recordings)
+    steps = pq.read_table(tmp_path / "m" / "engine_steps.parquet")
+    assert steps["tokens"].null_count == 0
+    assert steps["kv_tokens"].null_count == len(steps)
+    made = fit_profile(open_measurement(tmp_path / "m"))
+    assert made.scheduling == "async"
+    assert made.costs.host_s > 0
+    outcome = validate(open_measurement(tmp_path / "m"), made, tolerance=0.25)
+    assert outcome["worst_makespan_error"] < 0.25
 
 
 @pytest.fixture(scope="module")
