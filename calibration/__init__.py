@@ -5,9 +5,9 @@ Map: `build_profiles` puts a profile together from a `step_table`, by `decode_fi
 
 `measure` runs a real engine: the batches of a `sweep` (plain data: `batch`), sized by its `speed`, are run by a
 `recorder` and kept in a folder, the `measurement` (`measurement_tables`: its Parquet, `measure_report`: its text).
-The engine lives in an `engine_process` that runs an `engine_worker`: a `vllm_driver`, looked into by a `step_tap`,
-tells its `engine_facts` and `extra_timings`; `engine_faults` is what goes wrong. `local_models` makes models without a
-hub, `arithmetic_rollouts` a trace of a real one.
+The engine lives in an `engine_process` that runs an `engine_worker`: a `vllm_driver`, looked into by a `step_tap`
+(an `async_tap` under asynchronous scheduling), tells its `engine_facts` and `extra_timings`; `engine_faults` is what
+goes wrong. `local_models` makes models without a hub, `arithmetic_rollouts` a trace of a real one.
 
 From there `measured_steps` pairs times with `step_features`, `measured_fit` fits the cost of a step, `measured_profile`
 makes a profile of it, and `validation` (`validation_report`: its text) judges one by batches that were held out.
@@ -26,7 +26,9 @@ From a training log, `logged_steps` and the `logged_lengths` of their batches ar
 `log_fit` fits factors to them (`log_report`: its text) and `log_profile` puts these on a profile.
 
 `fit_length_law` turns a `length_source` (files of `length_sources/`) into a length law: `length_body_fit` fits the
-body, `group_statistics` draws what sources publish about groups.
+body, `group_statistics` draws what sources publish about groups. From measured responses `length_fit` makes one: it
+compares `length_candidates`, `length_goodness` judges what comes out, `length_extras` are drift and latencies, and
+`length_fit_report` is the text.
 
 Imports `rollsim.simulator` and what is below it.
 """

@@ -35,15 +35,21 @@ _ANALYTIC: dict[Statistic, Callable[[Lengths, Fact, int], float]] = {
 }
 
 
-def fit_length_law(source: LengthSource) -> document.LengthLaw:
+def fit_length_law(source: LengthSource, body: document.LengthLaw | None = None) -> document.LengthLaw:
     """Fit a law to a source.
+
+    Parameters
+    ----------
+    source
+    body
+        A law whose body and prompt lengths are taken as they are; None: they are fitted to the source's quantiles.
 
     Raises
     ------
     BadInput
         If a published spread or correlation lies beyond what any law of this form can give.
     """
-    law = _with_body(source)
+    law = body or _with_body(source)
     law = _solved(law, source, "std_of_group_means", 0.01, 0.99, _with_share)
     law = _solved(law, source, "cv_in_group", 0.01, 0.99, _with_share)
     if source.pass_rate is not None:

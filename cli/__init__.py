@@ -7,6 +7,7 @@ doctor      `rollsim doctor`: what is installed, and whether it works.
 checkup     What `rollsim doctor` looks at.
 run         `rollsim run`: a config through the whole loop.
 split       `rollsim split`: how to share the GPUs between rollout and training.
+fit         `rollsim fit`: a workload from what was measured.
 laws        `rollsim laws`: length laws that ship with the package.
 profiles    `rollsim profiles`: the cost models that ship with the package.
 calibrate   `rollsim calibrate`: a real engine on this machine, or the log of a training run: `calibrate_measure` runs

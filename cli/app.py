@@ -12,6 +12,7 @@ from rollsim.cli import (
     console,
     doctor,
     export_run,
+    fit,
     import_log,
     laws,
     profiles,
@@ -63,6 +64,7 @@ app.command("show")(show.show)
 app.command("compare")(compare.compare)
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(profiles.app, name="profiles")
+app.add_typer(fit.app, name="fit")
 app.add_typer(laws.app, name="laws")
 app.command("doctor")(doctor.doctor)
 

@@ -116,6 +116,25 @@ class RequestTrace:
         return replace(self, ids=ids, content_hash=_hash(ids, columns), **columns)
 
 
+def trace_file(path: str | os.PathLike[str]) -> Path:
+    """Return the file of a trace: its own, the table of a run's folder, or that of ``example:NAME``.
+
+    Raises
+    ------
+    BadInput
+        It is a folder without that table.
+    """
+    text = os.fspath(path)
+    file = example_path(text.removeprefix("example:")) if text.startswith("example:") else Path(text)
+    if not file.is_dir():
+        return file
+    file /= ROLLOUTS
+    if not file.is_file():
+        allowed = f"a file, or the folder of a run, which holds {ROLLOUTS}"
+        raise BadInput(Fault(text, allowed=allowed, message="is a folder"))
+    return file
+
+
 def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
     """Read a request trace.
 
@@ -130,13 +149,7 @@ def read_requests(path: str | os.PathLike[str]) -> RequestTrace:
         Names every fault of the file, with rows or lines.
     """
     text = os.fspath(path)
-    file = example_path(text.removeprefix("example:")) if text.startswith("example:") else Path(text)
-    if file.is_dir():
-        file /= ROLLOUTS
-        if not file.is_file():
-            allowed = f"a file, or the folder of a run, which holds {ROLLOUTS}"
-            raise BadInput(Fault(text, allowed=allowed, message="is a folder"))
-    raw = read_file(file)
+    raw = read_file(trace_file(path))
     unfit = raw.faults + missing(text, raw.names) + misspelt(text, raw.names)
     columns = match(raw.names)
     faults = RowFaults(text, raw.place_of, raw.unit)
