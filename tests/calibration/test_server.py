@@ -3,6 +3,8 @@
 import json
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,43 +230,46 @@ def test_what_a_profile_needs_and_no_server_tells_is_named(rollsim, tmp_path):
     assert "device.memory_gib" in err
 
 
-def load(fake, stop: threading.Event) -> None:
-    """Keep a server busy: four clients, one request after the other."""
+@contextmanager
+def load(fake) -> Iterator[None]:
+    """Keep a server busy: four clients, one request after the other, gone before the server goes."""
+    stop = threading.Event()
 
     def ask() -> None:
         with httpx.Client(trust_env=False) as client:
             while not stop.is_set():
                 client.post(f"{fake.url}/v1/completions", json={"prompt": [1] * 50, "max_tokens": 20}, timeout=20)
 
-    for _ in range(4):
-        threading.Thread(target=ask, daemon=True).start()
+    clients = [threading.Thread(target=ask) for _ in range(4)]
+    for client in clients:
+        client.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for client in clients:
+            client.join()
 
 
 @pytest.mark.parametrize(("scale", "drifted"), [(1.0, False), (4.0, True)])
 def test_a_profile_that_no_longer_holds_is_told(rollsim, profile, scale, drifted):
-    with serving(scale=scale) as fake:
-        stop = threading.Event()
-        load(fake, stop)
+    with serving(scale=scale) as fake, load(fake):
         words = ("--minutes", 0.07, "--every", 0.5, "--tolerance", 0.8)
         code, out, err = rollsim("calibrate", "watch", fake.url, "--profile", profile, *words)
-        stop.set()
     assert code == (3 if drifted else 0), (out, err)
     assert ("DRIFTED" in out) == drifted
     assert max(map(len, out.splitlines())) <= 80
 
 
 def test_a_server_that_goes_away_is_told_with_what_was_seen(profile):
-    with serving() as fake:
-        stop = threading.Event()
-        load(fake, stop)
-        seen = []
+    seen = []
+    with serving() as fake, load(fake):
 
         def cut(window, _at_s):
             seen.append(window)
             fake.has_metrics = False
 
         document = watch(fake.url, load_profile(str(profile)), minutes=1, every_s=0.2, tolerance=0.5, seen=cut)
-        stop.set()
     assert "tells nothing of a vLLM" in document["ended"]
     assert len(seen) == 1
 
