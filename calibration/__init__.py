@@ -23,7 +23,8 @@ and `transfer_timing` time what a device costs besides (`train_fit`, `transfer_f
 `device_session` does all of it.
 
 From a training log, `logged_steps` and the `logged_lengths` of their batches are simulated in a `logged_world`;
-`log_fit` fits factors to them (`log_report`: its text) and `log_profile` puts these on a profile.
+`log_fit` fits factors to them (`log_report`: its text) and `log_profile` puts these on a profile; `log_beside` lays a
+log beside its simulation, phase by phase.
 
 `fit_length_law` turns a `length_source` (files of `length_sources/`) into a length law: `length_body_fit` fits the
 body, `group_statistics` draws what sources publish about groups. From measured responses `length_fit` makes one: it

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit, gammaincc, gammaln, log_ndtr, logit, logsumexp
+from scipy.special import expit, gammaincc, gammaln, log_ndtr, logit
 
 from rollsim.simulator.length_law import Lognormal
 
@@ -146,9 +146,10 @@ def _logs(family: str, values: Floats, tokens: Floats) -> tuple[Floats, Floats]:
         grown = np.exp(np.minimum(shape * (x - np.log(scale)), 600.0))
         return np.log(shape) - x + shape * (x - np.log(scale)) - grown, -grown
     weight, mu, sigma = _unpacked(values)
-    z = (x[:, None] - mu) / sigma
-    density = -(z**2) / 2 - np.log(sigma) - np.log(2 * np.pi) / 2 - x[:, None]
-    return np.asarray(logsumexp(density, axis=1, b=weight)), np.asarray(logsumexp(log_ndtr(-z), axis=1, b=weight))
+    z = (x - mu[:, None]) / sigma[:, None]
+    density = -(z**2) / 2 + np.log(weight / sigma)[:, None] - np.log(2 * np.pi) / 2 - x
+    survival = log_ndtr(-z) + np.log(weight)[:, None]
+    return np.logaddexp.reduce(density), np.logaddexp.reduce(survival)
 
 
 def _unpacked(values: Floats) -> tuple[Floats, Floats, Floats]:

@@ -80,8 +80,12 @@ def logged_steps(steps: pa.Table, file: str) -> LoggedSteps:
             seconds[name] = np.nan_to_num(seconds[name])
     needed = np.array([columns[name] for name in _LENGTHS] + list(seconds.values()))
     whole = np.isfinite(needed).all(axis=0)
-    notes = [f"{(~whole).sum()} of {len(steps)} steps of the log lack what the others tell, and are left out"]
+    notes = []
+    if not whole.all():
+        notes.append(f"{(~whole).sum()} of {len(steps)} steps of the log lack what the others tell, and are left out")
     counts = columns["trajectories"][whole]
+    if np.isnan(counts).all():
+        notes.append("the log does not tell how many trajectories a step has: as many as in the config are taken")
     return LoggedSteps(
         file=file,
         number=columns["step"][whole].astype(np.int64),
@@ -91,7 +95,7 @@ def logged_steps(steps: pa.Table, file: str) -> LoggedSteps:
         cut_share=np.nan_to_num(_numbers(steps, "truncated_share")[whole]),
         trajectories=None if np.isnan(counts).all() else counts,
         seconds={name: values[whole] for name, values in seconds.items()},
-        notes=tuple(notes if not whole.all() else ()),
+        notes=tuple(notes),
     )
 
 

@@ -3,6 +3,8 @@
 export         Writes a run in a format: the list of them.
 step_values    What is known of each step, by meaning.
 metric_logs    Step metrics under a framework's names, in a file that it could have written.
-chrome_trace   A timeline as Chrome trace events, which Perfetto opens too.
+tracks         A timeline: slices and counters on named tracks.
+perfetto_trace The timeline as packets of Perfetto.
+chrome_trace   The timeline as Chrome trace events, which Perfetto opens too.
 trajectories   The trajectories as JSON lines.
 """

@@ -4,17 +4,17 @@ Format: "Trace Event Format", Google, 2016: complete events ``X`` and counters `
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
-_TRAINER, _SPANS, _SEGMENTS, _GAUGES = 1, 2, 3, 4
-_NAMES = {_TRAINER: "train steps", _SPANS: "spans", _SEGMENTS: "trajectories", _GAUGES: "replicas"}
-_COUNTERS = ("running", "waiting", "kv_used_blocks")
+from rollsim.traces.exporters.tracks import Slice, tracks
 
 
 def chrome_lines(tables: Mapping[str, pa.Table]) -> Iterator[str]:
-    """Yield the document, an event a line: steps, spans, segments of trajectories, and gauges as counters."""
+    """Yield the document, an event a line: a process for each kind of track and replica, a thread for each track."""
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     first = True
     for event in _events(tables):
@@ -23,48 +23,26 @@ def chrome_lines(tables: Mapping[str, pa.Table]) -> Iterator[str]:
     yield "\n]}\n"
 
 
-def _events(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, object]]:
-    for process, name in _NAMES.items():
-        yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
-    if "steps" in tables:
-        yield from _steps(tables["steps"])
-    for table, process, lane, name in (("spans", _SPANS, "lane", "name"), ("segments", _SEGMENTS, "sample_id", "kind")):
-        if table in tables:
-            yield from _spans(tables[table], process, lane, name)
-    if "gauges" in tables:
-        yield from _gauges(tables["gauges"])
+def _events(tables: Mapping[str, pa.Table]) -> Iterator[dict[str, Any]]:
+    processes: dict[tuple[str, ...], int] = {}
+    threads: dict[tuple[str, ...], int] = {}
+    count: Counter[tuple[str, ...]] = Counter()
+    for shown in tracks(tables):
+        process = shown.track[:-1] if isinstance(shown, Slice) else shown.track
+        if process not in processes:
+            processes[process] = len(processes) + 1
+            yield _named("process_name", processes[process], 0, ", ".join(process))
+        place = {"pid": processes[process], "ts": (shown.t0_s if isinstance(shown, Slice) else shown.t_s) * 1e6}
+        if not isinstance(shown, Slice):
+            yield {"ph": "C", "name": shown.track[-1], "tid": 0, "args": dict(shown.values)} | place
+            continue
+        if shown.track not in threads:
+            count[process] += 1
+            threads[shown.track] = count[process]
+            yield _named("thread_name", processes[process], threads[shown.track], shown.track[-1])
+        event = {"ph": "X", "name": shown.name, "tid": threads[shown.track], "dur": (shown.t1_s - shown.t0_s) * 1e6}
+        yield event | place | ({"args": dict(shown.args)} if shown.args else {})
 
 
-def _steps(steps: pa.Table) -> Iterator[dict[str, object]]:
-    for row in steps.select(["step", "t0_s", "t1_s", "published_s"]).to_pylist():
-        if row["t0_s"] is not None and row["t1_s"] is not None:
-            yield _complete(f"step {row['step']}", _TRAINER, 1, row["t0_s"], row["t1_s"])
-        if row["t1_s"] is not None and row["published_s"] is not None:
-            yield _complete(f"publish {row['step']}", _TRAINER, 2, row["t1_s"], row["published_s"])
-
-
-def _spans(table: pa.Table, process: int, lane: str, name: str) -> Iterator[dict[str, object]]:
-    lanes: dict[str, int] = {}
-    for batch in table.select([lane, name, "t0_s", "t1_s"]).to_batches(8192):
-        for row in batch.to_pylist():
-            if row["t0_s"] is None or row["t1_s"] is None:
-                continue
-            label = str(row[lane])
-            if label not in lanes:
-                lanes[label] = len(lanes) + 1
-                args = {"name": label}
-                yield {"ph": "M", "name": "thread_name", "pid": process, "tid": lanes[label], "args": args}
-            yield _complete(str(row[name]), process, lanes[label], row["t0_s"], row["t1_s"])
-
-
-def _gauges(gauges: pa.Table) -> Iterator[dict[str, object]]:
-    for batch in gauges.select(["t_s", "replica", *_COUNTERS]).to_batches(8192):
-        for row in batch.to_pylist():
-            known = {name: row[name] for name in _COUNTERS if row[name] is not None}
-            if row["t_s"] is not None and known:
-                name = f"replica {row['replica']}"
-                yield {"ph": "C", "name": name, "pid": _GAUGES, "tid": 0, "ts": row["t_s"] * 1e6, "args": known}
-
-
-def _complete(name: str, process: int, thread: int, t0_s: float, t1_s: float) -> dict[str, object]:
-    return {"ph": "X", "name": name, "pid": process, "tid": thread, "ts": t0_s * 1e6, "dur": (t1_s - t0_s) * 1e6}
+def _named(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}

@@ -10,14 +10,16 @@ import pyarrow as pa
 from rollsim.traces.errors import BadInput, Fault, closest
 from rollsim.traces.exporters.chrome_trace import chrome_lines
 from rollsim.traces.exporters.metric_logs import carried, metric_log
+from rollsim.traces.exporters.perfetto_trace import perfetto_packets
 from rollsim.traces.exporters.step_values import step_values
+from rollsim.traces.exporters.tracks import timeline_tables
 from rollsim.traces.exporters.trajectories import trajectory_lines
 from rollsim.traces.metric_names import FRAMEWORKS
 from rollsim.traces.run import Run
 
-CHROME, TABLE = "chrome", "table"
-FORMATS = (*FRAMEWORKS, TABLE, CHROME)
-_NEEDS = {CHROME: ("steps", "spans", "segments", "gauges"), TABLE: ("rollouts",)}
+CHROME, PERFETTO, TABLE = "chrome", "perfetto", "table"
+FORMATS = (*FRAMEWORKS, TABLE, PERFETTO, CHROME)
+_TIMELINES = (PERFETTO, CHROME)
 _OF_STEPS = ("steps", "rollouts", "ledger")
 
 
@@ -47,12 +49,16 @@ def export(run: Run, kind: str, path: str | os.PathLike[str]) -> dict[str, Any]:
         faults.append(Fault("--out", given=os.fspath(path), allowed="a new file", message="stands there already"))
     if faults:
         raise BadInput(faults)
-    tables = {name: run.table(name) for name in _NEEDS.get(kind, _OF_STEPS) if name in run.tables}
-    written = list(tables) if kind in _NEEDS else _written(kind, tables, run)
+    if kind in _TIMELINES:
+        tables = timeline_tables(run)
+    else:
+        names = ("rollouts",) if kind == TABLE else _OF_STEPS
+        tables = {name: run.table(name) for name in names if name in run.tables}
+    written = _written(kind, tables, run) if kind in FRAMEWORKS else list(tables)
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.writelines(_lines(kind, tables))
+        with partial.open("xb") as file:
+            file.writelines(_pieces(kind, tables))
         partial.rename(target)
     except OSError as error:
         fault = Fault(str(target), message=f"cannot be written: {error.strerror or error}", allowed="a writable place")
@@ -70,9 +76,13 @@ def _written(kind: str, tables: Mapping[str, pa.Table], run: Run) -> list[str]:
     return [name for meaning, name in carried(kind).items() if meaning in values]
 
 
-def _lines(kind: str, tables: Mapping[str, pa.Table]) -> Iterator[str]:
+def _pieces(kind: str, tables: Mapping[str, pa.Table]) -> Iterator[bytes]:
+    if kind == PERFETTO:
+        return perfetto_packets(tables)
     if kind == CHROME:
-        return chrome_lines(tables)
-    if kind == TABLE:
-        return trajectory_lines(tables["rollouts"])
-    return metric_log(kind, step_values(tables))
+        lines = chrome_lines(tables)
+    elif kind == TABLE:
+        lines = trajectory_lines(tables["rollouts"])
+    else:
+        lines = metric_log(kind, step_values(tables))
+    return (line.encode() for line in lines)
